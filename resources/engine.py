@@ -1,0 +1,38 @@
+"""What every engine has in common: it can say exactly what determines its results."""
+
+from abc import ABC
+from typing import Any, ClassVar
+
+import dagster as dg
+
+from resources.recipe import code_fingerprint
+
+
+class Engine(dg.ConfigurableResource, ABC):
+    """A configured maker of results. Its public fields are the keys a profile and the Launchpad may set."""
+
+    code: ClassVar[tuple[str, ...]] = ()
+    """Modules whose code shapes the results."""
+
+    limits: ClassVar[tuple[str, ...]] = ()
+    """What a user of the results must know, one sentence each; a release says it in its card."""
+
+    speed_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change how fast results come, never what they are."""
+
+    limits: ClassVar[tuple[str, ...]] = ()
+    """Sentences that whoever uses the results must know; a release's card carries them."""
+
+    def recipe(self) -> dict[str, Any]:
+        """Everything that determines a result, as JSON values. Two equal recipes give equal results."""
+        parameters = self.model_dump(mode="json", exclude=set(self.speed_only))
+        return {
+            "engine": f"{type(self).__module__}.{type(self).__qualname__}",
+            "parameters": parameters,
+            "weights": self.weights(),
+            "code": code_fingerprint(self.code),
+        }
+
+    def weights(self) -> dict[str, str]:
+        """Identity of every model file or engine build behind the results: revision, hash or version."""
+        return {}

@@ -1,0 +1,35 @@
+"""The one error taxonomy. Every message is one line that says what is wrong and what to do."""
+
+import click
+
+
+class KopubError(Exception):
+    """Something a person has to put right; its message is the whole report."""
+
+
+class ConfigError(KopubError, click.ClickException):
+    """A profile, a key or a value that cannot be used.
+
+    A click exception too: `dagster` and `kopub` are click programs, so one raised while the
+    definitions load is printed as a single line instead of a traceback.
+    """
+
+
+class SourceError(KopubError, click.ClickException):
+    """Pages or queries that cannot be read as a corpus."""
+
+
+class StoreError(KopubError):
+    """A table that cannot be written or read; what was finished before is still there."""
+
+
+class EngineError(KopubError):
+    """An engine that cannot run at all: no page is to blame, and the next run tries again."""
+
+
+class UndecodableImage(KopubError):
+    """Bytes that are not a page image; only new bytes can change that."""
+
+
+class GateClosed(KopubError):
+    """A made table that must not be published; the one before stays in place."""

@@ -1,0 +1,1 @@
+"""Where pages come from: Arrow shards, Parquet files, a Hub dataset."""

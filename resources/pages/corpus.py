@@ -1,0 +1,123 @@
+"""The corpus as the assets see it: the pages and queries of every shard, straight from the source files."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import dagster as dg
+
+from resources.errors import SourceError
+from resources.pages import ids
+from resources.pages.arrow import PageFile, Row, open_pages
+from resources.pages.manifest import Manifest, Shard
+from resources.pages.queries import Query, digest, from_table, read_table
+
+_ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
+"""`{document}_{page, from 1}`, as the ids of SDS KoPub are made."""
+_MAX_PAGE_NO = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One row of a shard. A row with a problem cannot be worked on, and its `data` may be None.
+
+    `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
+    cannot be used: that is `{shard_key}/row_{row}`.
+    """
+
+    row: int
+    page_id: str
+    doc_id: str | None
+    page_no: int | None
+    license: str | None
+    source: str
+    data: bytes | memoryview | None
+    problem: str | None
+
+
+class PageReader:
+    """Page images of one shard by row; threads may share it."""
+
+    def __init__(self, file: PageFile) -> None:
+        self._file = file
+
+    def bytes(self, row: int) -> memoryview:
+        """The encoded image of a row, as the source file holds it. Raises `SourceError`."""
+        page = self._file.row(row)
+        if page.image is None:
+            raise SourceError(f"{self._file.path}: row {row} cannot be read: {page.problem}")
+        return page.image
+
+
+class Corpus(dg.ConfigurableResource):
+    """The corpus indexed in `home`, or the samples when nothing was indexed there."""
+
+    home: str
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.load(Path(self.home))
+
+    def rows(self, shard_key: str) -> Iterator[SourceRow]:
+        """Every row of a shard in file order, as many as the manifest says. Raises `SourceError`."""
+        shard = self.manifest.shard(shard_key)
+        source = Path(shard.file).name
+        duplicates = set(shard.duplicates)
+        seen: set[str] = set()
+        for at, row in enumerate(self._open(shard).rows(shard.rows)):
+            problem = _id_problem(row, at, at in duplicates or row.id in seen)
+            page_id = row.id if problem is None and row.id is not None else ids.stand_in(shard_key, at)
+            seen.add(page_id)
+            doc_id, page_no = _document(page_id, row)
+            yield SourceRow(
+                row=at,
+                page_id=page_id,
+                doc_id=doc_id,
+                page_no=page_no,
+                license=row.license,
+                source=source,
+                data=row.image,
+                problem=problem or row.problem,
+            )
+
+    @contextmanager
+    def reader(self, shard_key: str) -> Iterator[PageReader]:
+        """Random access to the page images of a shard. Raises `SourceError`."""
+        yield PageReader(self._open(self.manifest.shard(shard_key)))
+
+    def queries(self, shard_key: str) -> list[Query]:
+        """The queries that belong to a shard, in their order. Raises `SourceError`."""
+        self.manifest.shard(shard_key)
+        if self.manifest.queries is None:
+            return []
+        path = self.manifest.path(self.manifest.queries.file)
+        table = read_table(path)
+        if digest(table) != self.manifest.queries.sha256:
+            raise SourceError(f"{path} changed since it was indexed: run `kopub index` again")
+        return from_table(table, shard_key)
+
+    def _open(self, shard: Shard) -> PageFile:
+        return open_pages(self.manifest.path(shard.file), shard.format, shard.bytes)
+
+
+def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
+    """Why a row cannot keep its id, naming both."""
+    if row.id is None:
+        return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
+    if (problem := ids.problem_with(row.id)) is not None:
+        return f"row {at}: the id {ids.shown(row.id)} {problem}"
+    if duplicate:
+        return f"row {at}: an earlier page has the id {ids.shown(row.id)} already"
+    return None
+
+
+def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
+    """The document and the page number: what the file says, else what a usable id says."""
+    doc_id, page_no = row.file_name, row.page_number
+    if parts := _ID_PARTS.fullmatch(page_id):
+        doc_id = parts["doc"] if doc_id is None else doc_id
+        page_no = int(parts["page"]) if page_no is None else page_no
+    return doc_id, page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None

@@ -1,0 +1,109 @@
+"""Encoded page bytes: what they are, whether they are whole, and their pixels. Pure; no Dagster."""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resources.errors import UndecodableImage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
+MAX_PIXELS = 178_956_970
+"""Largest page taken, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
+
+_PLAIN_MODES = frozenset({"RGB", "L", "1"})
+_UPRIGHT = 1
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+_EXIF_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """`width` and `height` are those of the upright page, in pixels."""
+
+    format: str
+    width: int
+    height: int
+
+
+def inspect(data: bytes | memoryview) -> ImageInfo:
+    """Format and size of an encoded page, after checking that the file is whole.
+
+    PNG chunks are checked against their CRCs, a JPEG must have its end marker, and a TIFF, which has
+    neither, is decoded. Raises `UndecodableImage` with a reason for a person.
+    """
+    with _opened(data, "damaged") as image:
+        info = ImageInfo(image.format or "", *_upright_size(image))
+        if info.format == "TIFF":
+            image.load()
+        else:
+            image.verify()
+    if info.format == "JPEG" and b"\xff\xd9" not in bytes(data[-1024:]):
+        raise UndecodableImage("the image is damaged: the JPEG is cut off before its end marker")
+    return info
+
+
+def decode(data: bytes | memoryview) -> "np.ndarray":
+    """RGB pixels, uint8 (height, width, 3), upright, transparency on white.
+
+    Plain 8-bit pages go through OpenCV, which is faster and releases the GIL; everything else
+    (alpha, palette, CMYK, 16 bit, EXIF rotation) through Pillow. Raises `UndecodableImage`.
+    """
+    import cv2
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    with _opened(data, "not decodable") as image:
+        upright = _orientation(image) == _UPRIGHT
+        if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
+            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+            if pixels is not None:
+                return pixels
+        page = image if upright else ImageOps.exif_transpose(image)
+        if page.has_transparency_data:
+            rgba = page.convert("RGBA")
+            page = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+        elif page.mode.startswith("I;16"):
+            page = Image.fromarray((np.asarray(page) >> 8).astype(np.uint8))
+        return np.asarray(page.convert("RGB"))
+
+
+@contextmanager
+def _opened(data: bytes | memoryview, fault: str) -> "Iterator[Image.Image]":
+    """The image with its header read; whatever is wrong with it is raised as `UndecodableImage`."""
+    import cv2
+    from PIL import Image
+
+    if not data:
+        raise UndecodableImage("the image has no bytes")
+    # Pillow warns of pages that are taken here. The filter stays: to put it back is not safe between threads.
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            yield image
+    except Image.UnidentifiedImageError:
+        start = bytes(data[:8])
+        raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
+    except Image.DecompressionBombError:
+        raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
+    except (OSError, SyntaxError, ValueError, EOFError, cv2.error) as error:
+        raise UndecodableImage(f"the image is {fault}: {str(error).partition(chr(10))[0]}") from None
+
+
+def _upright_size(image: "Image.Image") -> tuple[int, int]:
+    """(width, height) after the rotation that EXIF asks for."""
+    width, height = image.size
+    return (height, width) if _orientation(image) in _SIDEWAYS else (width, height)
+
+
+def _orientation(image: "Image.Image") -> int:
+    """The EXIF orientation, which a PNG must state before its pixels: Pillow would decode them all to look behind."""
+    if image.format == "PNG" and "exif" not in image.info:
+        return _UPRIGHT
+    return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)

@@ -1,0 +1,234 @@
+"""Indexing: a source of pages becomes a shard manifest, and its queries a table beside it."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.errors import SourceError
+from resources.pages import ids, manifest
+from resources.pages.arrow import open_pages
+from resources.pages.hub import bring, role
+from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
+from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
+
+Progress = Callable[[str], None]
+
+QUERIES = "queries.parquet"
+_FORMATS: dict[str, Literal["arrow", "parquet"]] = {".arrow": "arrow", ".parquet": "parquet"}
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a source was found to be made of."""
+
+    name: str
+    files: list[Path]
+    questions: pa.Table | None = None
+    annotations: pa.Table | None = None
+    questions_name: str = ""
+    revision: str | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Page ids met so far, each with its shard, and how many rows have none that can be used."""
+
+    shard_of: dict[str, str] = field(default_factory=dict)
+    duplicates: int = 0
+    unusable: int = 0
+
+
+def index(source: str, home: Path, progress: Progress | None = None) -> Manifest:
+    """Write `home`/shards.json and, when there are queries, `home`/queries.parquet.
+
+    `source` is a folder that `datasets` saved, a folder of .arrow or .parquet files (one file is
+    one shard, in natural order of their names), such a folder named corpus/ with questions beside
+    it, one such file, or the id of a Hub dataset. `progress` is told what was done, line by line.
+    Raises `SourceError`; what was indexed before then stays.
+    """
+    tell = progress or _say_nothing
+    found = _find(source, tell)
+    seen = _Seen()
+    shards: list[Shard] = []
+    for at, path in enumerate(found.files, start=1):
+        shard = _scan(path, shard_key(len(shards)), home, seen)
+        if shard is None:
+            tell(f"{path.name} has no rows: left out")
+            continue
+        shards.append(shard)
+        tell(f"{shard.key} ({at} of {len(found.files)}): {path.name}, {shard.rows:,} pages, {shard.bytes:,} bytes")
+    if not shards:
+        raise SourceError(f"{found.name} has no pages")
+    if seen.duplicates:
+        tell(f"{seen.duplicates:,} rows repeat the id of an earlier page: they will be quarantined")
+    if seen.unusable:
+        tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
+    queries = _index_queries(found, seen.shard_of, [shard.key for shard in shards], home, tell)
+    result = Manifest(
+        source=found.name if found.revision else _relative(Path(source), home),
+        revision=found.revision,
+        shards=shards,
+        queries=queries,
+    )
+    _write(home / manifest.NAME, result.to_json().encode())
+    if queries is None:
+        (home / QUERIES).unlink(missing_ok=True)
+    return Manifest.load(home)
+
+
+def _say_nothing(line: str) -> None:
+    """For callers that show no progress."""
+
+
+def _find(source: str, progress: Progress) -> _Source:
+    folder = Path(source)
+    if folder.is_dir():
+        return _find_in_folder(folder)
+    if folder.is_file():
+        return _Source(source, _page_files([folder], source))
+    if _HUB_ID.fullmatch(source) and not folder.parent.is_dir():
+        corpus = bring(source, progress)
+        return _Source(source, corpus.files, corpus.questions, corpus.annotations, source, corpus.revision)
+    raise SourceError(f"{source} is neither a folder, an .arrow or .parquet file nor the id of a Hub dataset")
+
+
+def _find_in_folder(folder: Path) -> _Source:
+    pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
+    beside = {role(path.stem): path for path in sorted(folder.glob("*.parquet"))}
+    questions, annotations = beside.get("qa"), beside.get("annotations")
+    return _Source(
+        name=str(folder),
+        files=_page_files(_saved_files(pages) or pages.iterdir(), str(pages)),
+        questions=read_table(questions) if questions else None,
+        annotations=read_table(annotations) if annotations else None,
+        questions_name=str(questions or ""),
+    )
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """The files of a dataset that `datasets` saved in `folder`, in its order; none when it did not."""
+    if (folder / "dataset_dict.json").is_file():
+        splits = _read_json(folder / "dataset_dict.json", "splits")
+        if len(splits) != 1:
+            raise SourceError(f"{folder} has the splits {', '.join(splits)}: name the folder of one")
+        return _saved_files(folder / splits[0])
+    if (folder / "state.json").is_file():
+        return [folder / file["filename"] for file in _read_json(folder / "state.json", "_data_files")]
+    return []
+
+
+def _read_json(path: Path, key: str) -> Any:
+    try:
+        return json.loads(path.read_bytes())[key]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise SourceError(f"{path} cannot be read: {error!r}") from None
+
+
+def _page_files(paths: Iterable[Path], name: str) -> list[Path]:
+    files = [path for path in paths if path.suffix in _FORMATS and path.name[0] != "." and role(path.stem) == "corpus"]
+    if not files:
+        raise SourceError(f"{name} has no .arrow or .parquet file of pages")
+    return sorted(files, key=_natural)
+
+
+def _natural(path: Path) -> list[str | int]:
+    """Sort key that puts part-2 before part-10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", path.name))]
+
+
+def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
+    """The manifest entry of a file, or None when it has no rows; a file that is not whole is refused."""
+    format = _FORMATS[path.suffix]
+    pages = open_pages(path, format)
+    rows = 0
+    duplicates = []
+    for part in pages.parts():
+        if part.problem:
+            raise SourceError(_not_whole(path, part.problem))
+        for at in range(part.rows):
+            page_id = part.row(at).id
+            if page_id is None or ids.problem_with(page_id):
+                seen.unusable += 1
+            elif page_id in seen.shard_of:
+                duplicates.append(rows + at)
+            else:
+                seen.shard_of[page_id] = key
+        rows += part.rows
+    if pages.problem:
+        raise SourceError(_not_whole(path, pages.problem))
+    seen.duplicates += len(duplicates)
+    if not rows:
+        return None
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Shard(
+        key=key,
+        file=_relative(path, home),
+        format=format,
+        rows=rows,
+        bytes=path.stat().st_size,
+        sha256=sha256,
+        duplicates=duplicates,
+    )
+
+
+def _not_whole(path: Path, problem: str) -> str:
+    return f"{path}: {problem}; bring in a whole file and index again"
+
+
+def _index_queries(
+    found: _Source, shard_of: dict[str, str], keys: Sequence[str], home: Path, progress: Progress
+) -> QueryFile | None:
+    if found.questions is None:
+        progress(f"{found.name} has no queries")
+        return None
+    queries = parse_queries(found.questions, found.annotations, found.questions_name)
+    if not queries:
+        progress(f"{found.questions_name} has no rows: there are no queries")
+        return None
+    unknown = _unknown_pages(queries, shard_of)
+    if unknown:
+        progress(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {ids.shown(unknown[0])}")
+    table = to_table(queries, assign(queries, shard_of, keys))
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    _write(home / QUERIES, buffer.getvalue())
+    progress(f"{len(queries):,} queries")
+    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown))
+
+
+def _unknown_pages(queries: Sequence[Query], shard_of: dict[str, str]) -> list[str]:
+    pages = dict.fromkeys(page for query in queries for page in query.ground_truth)
+    return [page for page in pages if page not in shard_of]
+
+
+def _relative(path: Path, home: Path) -> str:
+    """`path` from `home` when it lies in it, else in full; links are kept, they may have the better name."""
+    path, home = Path(os.path.abspath(path)), Path(os.path.abspath(home))
+    return path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
+
+
+def _write(path: Path, content: bytes | pa.Buffer) -> None:
+    """Replace a file at once: a reader sees the old content or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise SourceError(f"{path} cannot be written: {error.strerror}") from None

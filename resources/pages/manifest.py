@@ -1,0 +1,130 @@
+"""The shard manifest: a small JSON file that says which files the corpus is made of.
+
+It is read whenever the definitions load, in every process, so it opens no corpus file, asks no
+network and imports nothing heavy.
+"""
+
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from resources.errors import SourceError
+
+NAME = "shards.json"
+VERSION = 1
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+"""The corpus of a home that has none of its own."""
+
+
+def shard_key(index: int) -> str:
+    """The partition key of the shard at `index`, from 0."""
+    return f"shard_{index:02d}"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Shard(_Entry):
+    """One file of pages. `duplicates` are the rows whose id an earlier row of the corpus has already."""
+
+    key: str
+    file: str
+    format: Literal["arrow", "parquet"]
+    rows: int = Field(ge=1)
+    bytes: int = Field(ge=1)
+    sha256: str
+    duplicates: list[int] = []
+
+
+class QueryFile(_Entry):
+    """The queries of the corpus. `unknown_pages` counts ground-truth pages that no shard holds."""
+
+    file: str
+    rows: int = Field(ge=1)
+    sha256: str
+    unknown_pages: int = 0
+
+
+class Manifest(_Entry):
+    """The shards in order, and the queries, if there are any.
+
+    Files are named relative to the manifest's folder when they lie in it, else by their full path.
+    """
+
+    version: Literal[1] = VERSION
+    source: str
+    revision: str | None = None
+    shards: list[Shard] = Field(min_length=1)
+    queries: QueryFile | None = None
+    _folder: Path = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if [shard.key for shard in self.shards] != [shard_key(index) for index in range(len(self.shards))]:
+            raise ValueError(f"shard keys must run from {shard_key(0)} in order")
+        return self
+
+    @classmethod
+    def load(cls, home: Path) -> Self:
+        """The manifest of `home`, or of the samples when nothing was indexed there. Raises `SourceError`."""
+        path = home / NAME
+        return cls.read(path if path.exists() else SAMPLES / NAME)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The manifest at `path`. Raises `SourceError`."""
+        try:
+            content = json.loads(path.read_bytes())
+            version = content.get("version") if isinstance(content, dict) else None
+            if version is not None and version != VERSION:
+                raise SourceError(
+                    f"{path} has format {version!r}, this release reads {VERSION}: run `kopub index SOURCE` again"
+                )
+            manifest = cls.model_validate(content)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read ({error.strerror}): run `kopub index SOURCE`") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            raise SourceError(_unusable(path, f"{where}: {first['msg']}")) from None
+        except ValueError as error:
+            raise SourceError(_unusable(path, str(error))) from None
+        manifest._folder = path.parent
+        return manifest
+
+    def to_json(self) -> str:
+        """The manifest as it is written."""
+        return self.model_dump_json(indent=1) + "\n"
+
+    @property
+    def keys(self) -> list[str]:
+        """The partition keys, in corpus order."""
+        return [shard.key for shard in self.shards]
+
+    @property
+    def rows(self) -> int:
+        """Pages in the whole corpus."""
+        return sum(shard.rows for shard in self.shards)
+
+    def shard(self, key: str) -> Shard:
+        """The shard of a partition key. Raises `SourceError`."""
+        for shard in self.shards:
+            if shard.key == key:
+                return shard
+        raise SourceError(f"there is no {key}: the corpus has {self.shards[0].key} to {self.shards[-1].key}")
+
+    @property
+    def location(self) -> str:
+        """Where the corpus came from: the id of a Hub dataset, or a folder or file on this machine."""
+        return self.source if self.revision else str(self.path(self.source).resolve())
+
+    def path(self, file: str) -> Path:
+        """Where a file of the manifest lies."""
+        return self._folder / file
+
+
+def _unusable(path: Path, reason: str) -> str:
+    return f"{path} is not a shard manifest ({reason}): run `kopub index SOURCE` again"

@@ -1,0 +1,23 @@
+"""A page as the engines see it: its encoded bytes, decoded at most once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from resources.pages.images import decode
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page image. `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF)."""
+
+    page_id: str
+    data: bytes | memoryview
+
+    @cached_property
+    def image(self) -> "np.ndarray":
+        """RGB pixels, uint8 (height, width, 3), upright. Raises `UndecodableImage`."""
+        return decode(self.data)
