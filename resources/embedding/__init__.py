@@ -1,0 +1,1 @@
+"""Image, text and query to vector."""

@@ -1,0 +1,40 @@
+"""The embedding protocol."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resources.engine import Engine
+from resources.pages.page import Page
+from resources.states import State
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """`vector` is float32 of shape (dim,) with L2 norm 1, or None unless the state is `ok`."""
+
+    id: str
+    state: State
+    vector: "np.ndarray | None" = None
+    reason: str | None = None
+
+
+class Embedder(Engine):
+    """Turns pages, texts and queries into vectors. Each method yields one `Embedding` per item, in any order."""
+
+    dim: int
+
+    @abstractmethod
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]: ...
+
+    @abstractmethod
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        """`texts` are (id, text); an empty text is `blank`."""
+
+    @abstractmethod
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        """`queries` are (id, query); their vectors are compared with the text vectors by dot product."""

@@ -1,0 +1,1 @@
+"""Page to regions: where the text, tables, formulas and figures are, in reading order."""

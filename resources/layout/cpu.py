@@ -1,0 +1,62 @@
+"""Layout on the CPU: page segmentation without weights."""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from resources.errors import UndecodableImage
+from resources.layout.base import LayoutDetector, PageLayout, Region, Task
+from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.labelling import label_blocks
+from resources.layout.segmentation import segment
+from resources.pages.page import Page
+from resources.parallel import bounded_map
+from resources.states import State
+
+_TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
+"""All else is read as text, running heads and page numbers too: on a CPU they cost next to nothing."""
+
+
+class CpuLayout(LayoutDetector):
+    """Regions from ink, rules and white space (recursive XY-cut): no model, no download, any machine."""
+
+    code: ClassVar[tuple[str, ...]] = tuple(
+        f"resources.layout.{module}"
+        for module in ("cpu", "segmentation", "labelling", "xycut", "lines", "rules", "figures", "boxes", "ink")
+    )
+    speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
+
+    threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        yield from bounded_map(detect_page, pages, self.threads or os.cpu_count() or 1)
+
+
+def detect_page(page: Page) -> PageLayout:
+    """The layout of one page; a page that cannot be used says so in its state."""
+    import cv2
+
+    try:
+        gray = np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8)
+    except UndecodableImage as error:
+        return PageLayout(page.page_id, State.QUARANTINED, str(error))
+    if ink_share(gray) < BLANK_SHARE:
+        return PageLayout(page.page_id, State.BLANK)
+    try:
+        found = segment(gray)
+    except cv2.error as error:
+        return PageLayout(page.page_id, State.FAILED, f"the page cannot be segmented: {error.err}")
+    if not found.blocks:
+        return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
+    height, width = gray.shape
+    regions = []
+    for index, (block, label) in enumerate(zip(found.blocks, label_blocks(found), strict=True)):
+        x1, y1, x2, y2 = (edge / found.scale for edge in block.box)
+        # Half-size pixels cut off the soft edge of the letters; one more on each side brings it back.
+        pad = 1 / found.scale
+        box = (max(0.0, x1 - pad), max(0.0, y1 - pad), min(float(width), x2 + pad), min(float(height), y2 + pad))
+        regions.append(Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box))
+    return PageLayout(page.page_id, State.OK, regions=tuple(regions))

@@ -1,0 +1,189 @@
+"""Which words of a Korean reading to doubt, and which of two readings to believe. Pure.
+
+Tesseract's Korean model reads Hangul almost without error but has no Latin letters: it turns
+"USB" into "058". Its English model reads Latin well and Hangul as nonsense. Both know when they
+fail: the confidence of a word that is not in their script is low.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+SURE = 84
+"""Confidence from which a word without Hangul is believed: real numbers reach 90, Latin read as digits 75."""
+SURE_HANGUL = 45
+"""Confidence from which Hangul syllables are believed: real ones are above 50, made-up ones mostly at 0."""
+
+NONSENSE = 20
+"""Confidence below which what looks like Hangul is as likely Latin."""
+HALF_SURE = 60
+"""Confidence below which a word without Hangul is so rarely right that any English reading is better."""
+CERTAIN = 100
+"""Confidence of a word that was not read but measured (dot leaders): never doubted."""
+BLANK = 0.17
+"""Narrowest white space between words in widths of a Hangul syllable; between letters it is a third of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`box` is (x1, y1, x2, y2) in pixels of the block, `after_blank` whether white space comes before.
+
+    The Korean model cuts words into syllables: those without a blank before them belong together.
+    """
+
+    text: str
+    confidence: float
+    box: tuple[int, int, int, int]
+    after_blank: bool
+
+
+def is_syllable(char: str) -> bool:
+    """A composed Hangul syllable."""
+    return "가" <= char <= "힣"
+
+
+def syllables(text: str) -> int:
+    """How many composed Hangul syllables a text has."""
+    return sum(map(is_syllable, text))
+
+
+def doubtful_runs(line: Sequence[Word]) -> list[tuple[int, int]]:
+    """Ranges (start, end) of the words of a line that may be Latin and are read again.
+
+    Words without Hangul beside a doubtful one are taken along: a "18" between Latin words is an "is".
+    """
+    marks = [_is_doubtful(word) for word in line]
+    for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
+        for here in order:
+            before = line[here - order.step]
+            if marks[here - order.step] and not syllables(before.text) and _may_be_latin(line[here]):
+                marks[here] = True
+    for here in range(1, len(line) - 1):
+        if _is_enclosed(line, here) and (marks[here - 1] or marks[here + 1]):
+            marks[here] = True
+    cores: list[tuple[int, int]] = []
+    for here, word in enumerate(line):
+        if marks[here] and cores and cores[-1][1] == here and not word.after_blank:
+            cores[-1] = (cores[-1][0], here + 1)
+        elif marks[here]:
+            cores.append((here, here + 1))
+    runs: list[tuple[int, int]] = []
+    for start, end in cores:
+        if runs and runs[-1][1] == start and _is_hangul(line[start:end]) == _is_hangul(line[slice(*runs[-1])]):
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((start, end))
+    return runs
+
+
+def _is_enclosed(line: Sequence[Word], here: int) -> bool:
+    """One unsure syllable glued between letters that are none: the "tF" of "AltF4" looks like one."""
+    before, word, after = line[here - 1 : here + 2]
+    glued = not word.after_blank and not after.after_blank
+    around = not syllables(before.text) and not syllables(after.text)
+    return glued and around and len(word.text) == 1 and word.confidence < SURE
+
+
+def _may_be_latin(word: Word) -> bool:
+    return not syllables(word.text) and word.confidence < CERTAIN
+
+
+def _is_hangul(words: Sequence[Word]) -> bool:
+    return _mostly_hangul(words) and mean_confidence(words) >= NONSENSE
+
+
+def _mostly_hangul(words: Sequence[Word]) -> bool:
+    letters = [char for word in words for char in word.text if char.isalnum()]
+    return 2 * sum(map(is_syllable, letters)) > len(letters)
+
+
+def _is_doubtful(word: Word) -> bool:
+    if syllables(word.text):
+        return word.confidence < SURE_HANGUL
+    jamo = any("ㄱ" <= char <= "ㅣ" for char in word.text)
+    legible = any(char.isalnum() or char in "\\/|" for char in word.text)
+    return jamo or (legible and word.confidence < SURE)
+
+
+def mean_confidence(words: Sequence[Word]) -> float:
+    """Mean by letters, 0 for no words."""
+    letters = sum(len(word.text) for word in words)
+    return sum(len(word.text) * word.confidence for word in words) / letters if letters else 0.0
+
+
+def believe_english(korean: Sequence[Word], english: Sequence[Word]) -> bool:
+    """Whether the English reading of a doubtful run replaces the Korean one."""
+    latin = sum(char.isascii() and char.isalpha() for word in english for char in word.text)
+    sure, doubted = mean_confidence(english), mean_confidence(korean)
+    if _mostly_hangul(korean):
+        return latin > 2 * sum(syllables(word.text) for word in korean) and sure >= 70 and doubted < NONSENSE
+    return bool(english) and (sure >= NONSENSE or doubted < HALF_SURE)
+
+
+def advance(line: Sequence[Word]) -> float:
+    """Width of a Hangul syllable in pixels, the median over the line; its height when it has no Hangul."""
+    widths = sorted(
+        (words[-1].box[2] - words[0].box[0]) / sum(len(word.text) for word in words)
+        for words in _printed_words(line)
+        if (text := "".join(word.text for word in words)) and len(text) == syllables(text) > 1
+    )
+    if widths:
+        return widths[len(widths) // 2]
+    return float(max(word.box[3] for word in line) - min(word.box[1] for word in line))
+
+
+def _printed_words(line: Sequence[Word]) -> list[Sequence[Word]]:
+    starts = [i for i, word in enumerate(line) if word.after_blank or i == 0]
+    return [line[start:end] for start, end in pairwise([*starts, len(line)])]
+
+
+def run_span(line: Sequence[Word], run: tuple[int, int], gaps: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Left and right of a run in pixels, snapped to `gaps`, the columns (start, end) without ink.
+
+    The Korean model's boxes inside a printed word are rough. Hangul is as wide as high, so the end
+    of what is glued to the run is counted off in syllables from the other end of the printed word.
+    """
+    start, end = run
+    em = advance(line)
+    first, last = start, end - 1
+    while first > 0 and not line[first].after_blank:
+        first -= 1
+    while last + 1 < len(line) and not line[last + 1].after_blank:
+        last += 1
+    left, right = line[first].box[0], line[last].box[2]
+    if first < start:
+        left = _nearest(left + em * sum(_width(word.text) for word in line[first:start]), gaps, 0.4 * em)[1]
+    else:
+        left = _before(left, gaps, em)
+    if end <= last:
+        right = _nearest(right - em * sum(_width(word.text) for word in line[end : last + 1]), gaps, 0.4 * em)[0]
+    else:
+        right = _after(min(right, line[end].box[0]) if end < len(line) else right, gaps, em)
+    return left, right
+
+
+def _width(text: str) -> float:
+    """Width of a text in syllables; letters and digits are about half as wide, punctuation less."""
+    return sum(1.0 if is_syllable(char) else 0.55 if char.isalnum() else 0.4 for char in text)
+
+
+def _nearest(x: float, gaps: Sequence[tuple[int, int]], reach: float) -> tuple[int, int]:
+    near = [gap for gap in gaps if gap[0] - reach <= x <= gap[1] + reach]
+    return min(near, key=lambda gap: abs((gap[0] + gap[1]) / 2 - x)) if near else (round(x), round(x))
+
+
+def _before(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
+    """End of the last blank that ends at most a tenth of an `em` behind `x`: a word starts there."""
+    ends = [end for start, end in gaps if end - start >= BLANK * em and x - em <= end <= x + 0.1 * em]
+    return max(ends, default=x)
+
+
+def _after(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
+    """Start of the first blank that starts at most a tenth of an `em` before `x`: a word ends there."""
+    starts = [start for start, end in gaps if end - start >= BLANK * em and x - 0.1 * em <= start <= x + em]
+    return min(starts, default=x)
+
+
+def joined(words: Sequence[Word]) -> str:
+    """The words as text, with the blanks that were printed."""
+    return "".join(f" {word.text}" if word.after_blank and i else word.text for i, word in enumerate(words))
