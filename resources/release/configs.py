@@ -1,0 +1,286 @@
+"""A shard's tables as they are published: one dataset config each. Pure.
+
+Row order is page order, and nothing but the tables decides a value, so equal tables give equal
+files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and mteb read.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from resources.errors import StoreError
+from resources.release.base import PAGE_ASSETS, ReleaseInput
+from resources.states import State, count_states
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels")
+SUMMARY = b"kopub.summary"
+"""Footer key of what a file says about its shard: JSON of the states by asset, and of the pages by licence."""
+
+LOST = (State.FAILED.value, State.QUARANTINED.value)
+"""Ends that leave out something the page holds."""
+
+_ROWS_PER_GROUP = 1000
+_PICTURES_PER_GROUP = 100
+"""A row group is read whole by the Hub's viewer, which takes up to 300 MB; a crop is rarely over 1 MB."""
+
+Row = dict[str, Any]
+
+
+def build(tables: ReleaseInput) -> dict[str, pa.Table]:
+    """The tables of one shard by config, with the features that `datasets` reads in their metadata.
+
+    Embedding tables hold the rows that have a vector; `pages` says what became of the others.
+    Raises `StoreError` when a table does not hold the same pages as the others.
+    """
+    _check_same_pages(tables)
+    image_dim, text_dim, query_dim = (
+        table.schema.field("vector").type.list_size
+        for table in (tables.corpus_image_embeddings, tables.corpus_text_embeddings, tables.query_embeddings)
+    )
+    queries = _with_vector(tables.query_embeddings)
+    built = {
+        "pages": _table(_pages(tables), page_features()),
+        "regions": _table(_regions(tables), region_features()),
+        "crops": _crops(tables.ocr_results),
+        "image_embeddings": _vectors(tables.corpus_image_embeddings, vector_features(image_dim)),
+        "text_embeddings": _vectors(tables.corpus_text_embeddings, vector_features(text_dim)),
+        "queries": _queries(queries, query_features(query_dim)),
+        "qrels": _table(_qrels(queries), qrel_features()),
+    }
+    return _summarised(built, tables)
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """Write a config's table: content-defined chunks, so that a changed page moves few bytes, and a page index."""
+    rows = _PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
+    # A row group of no rows is an error to `datasets`, so an empty table is written without one.
+    with pq.ParquetWriter(
+        path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
+    ) as writer:
+        if table.num_rows:
+            writer.write_table(table, row_group_size=rows)
+
+
+def page_features() -> "Features":
+    from datasets import Features, Value
+
+    text, number = Value("string"), Value("int32")
+    return Features(
+        {
+            "page_id": text,
+            "id": text,
+            "doc_id": text,
+            "page_no": number,
+            "width": number,
+            "height": number,
+            "sha256": text,
+            "license": text,
+            "source": text,
+            "state": text,
+            "reason": text,
+            "states": dict.fromkeys(PAGE_ASSETS, text),
+            "n_regions": number,
+            "n_chars": number,
+            "text": text,
+            "markdown": text,
+        }
+    )
+
+
+def region_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            "region_id": text,
+            "page_id": text,
+            "index": Value("int32"),
+            "label": text,
+            "native_label": text,
+            "task": text,
+            "score": Value("float32"),
+            "bbox": List(Value("float32"), length=4),
+            "bbox_2d": List(Value("int32"), length=4),
+            "polygon": List(List(Value("float32"), length=2)),
+            "content": text,
+            "state": text,
+            "reason": text,
+        }
+    )
+
+
+def crop_features() -> "Features":
+    from datasets import Features, Image, List, Value
+
+    return Features(
+        {
+            "page_id": Value("string"),
+            "index": Value("int32"),
+            "label": Value("string"),
+            "bbox": List(Value("float32"), length=4),
+            "path": Value("string"),
+            "image": Image(),
+        }
+    )
+
+
+def vector_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
+
+
+def query_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            "query_id": text,
+            "query": text,
+            "id": text,
+            "text": text,
+            "type": text,
+            "domain": text,
+            "answer": text,
+            "vector": List(Value("float16"), length=dim),
+        }
+    )
+
+
+def qrel_features() -> "Features":
+    from datasets import Features, Value
+
+    return Features({"query-id": Value("string"), "corpus-id": Value("string"), "score": Value("int32")})
+
+
+def _check_same_pages(tables: ReleaseInput) -> None:
+    page_ids = tables.raw_pages["page_id"].to_pylist()
+    for asset, table in tables.page_tables.items():
+        if table["page_id"].to_pylist() != page_ids:
+            raise StoreError(f"{asset} does not hold the pages of raw_pages: materialize {asset} again")
+
+
+def _pages(tables: ReleaseInput) -> Iterator[Row]:
+    named = tables.page_tables
+    states = {asset: table["state"].to_pylist() for asset, table in named.items()}
+    reasons = {asset: table["reason"].to_pylist() for asset, table in named.items()}
+    layouts = tables.layout_regions["regions"].to_pylist()
+    markdown = tables.ocr_results["markdown"].to_pylist()
+    texts = tables.parsed_texts.select(["text", "n_chars"]).to_pylist()
+    for at, page in enumerate(tables.raw_pages.to_pylist()):
+        lost = (asset for asset in PAGE_ASSETS if states[asset][at] in LOST)
+        not_ok = (asset for asset in PAGE_ASSETS if states[asset][at] != State.OK)
+        ended = next(lost, next(not_ok, None))
+        reason = reasons[ended][at] if ended else None
+        yield {
+            **page,
+            "id": page["page_id"],
+            "state": states[ended][at] if ended else State.OK,
+            "reason": ended and (f"{ended}: {reason}" if reason else ended),
+            "states": {asset: states[asset][at] for asset in PAGE_ASSETS},
+            "n_regions": len(layouts[at] or ()),
+            "n_chars": texts[at]["n_chars"],
+            "text": texts[at]["text"] or "",
+            "markdown": markdown[at] or "",
+        }
+
+
+def _regions(tables: ReleaseInput) -> Iterator[Row]:
+    readings = tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist()
+    for layout, reading in zip(tables.layout_regions["regions"].to_pylist(), readings, strict=True):
+        read = {region["index"]: region for region in reading["regions"] or ()}
+        # A page that was not read says why for each of its regions.
+        unread = {"content": None, "label": None, "state": reading["state"], "reason": reading["reason"]}
+        for region in layout or ():
+            page_id, index = reading["page_id"], region["index"]
+            text = read.get(index, unread)
+            yield {
+                **region,
+                "region_id": f"{page_id}_{index}",
+                "page_id": page_id,
+                "native_label": region["label"],
+                **{name: text[name] for name in unread},
+            }
+
+
+def _crops(ocr_results: pa.Table) -> pa.Table:
+    """The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them."""
+    features = crop_features()
+    crops = [
+        {"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop}
+        for page in ocr_results.select(["page_id", "image_crops"]).to_pylist()
+        for crop in page["image_crops"] or ()
+    ]
+    known = pa.Table.from_pylist(crops, pa.schema([field for field in features.arrow_schema if field.name != "image"]))
+    jpegs = ocr_results["crop_images"]
+    pictures = _regrouped(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
+    image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
+    return known.append_column("image", image).cast(features.arrow_schema)
+
+
+def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The pictures in chunks of a row group each: `binary`, which the Image feature asks for, holds 2 GB to a chunk."""
+    starts = range(0, len(pictures), _PICTURES_PER_GROUP)
+    groups = (pictures.slice(start, _PICTURES_PER_GROUP).combine_chunks() for start in starts)
+    return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
+
+
+def crop_index(path: str) -> int:
+    """The region that a crop was cut from: the number at the end of its file name."""
+    return int(PurePosixPath(path).stem.rpartition("_")[2])
+
+
+def _queries(queries: pa.Table, features: "Features") -> pa.Table:
+    renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
+    return _published(renamed, features)
+
+
+def _qrels(queries: pa.Table) -> Iterator[Row]:
+    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
+        for page_id in query["ground_truth"]:
+            yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
+
+
+def _vectors(table: pa.Table, features: "Features") -> pa.Table:
+    return _published(_with_vector(table), features)
+
+
+def _published(table: pa.Table, features: "Features") -> pa.Table:
+    """The columns of `features`, in one chunk: how a table was put together must not show in its file."""
+    return table.select(list(features)).cast(features.arrow_schema).combine_chunks()
+
+
+def _with_vector(table: pa.Table) -> pa.Table:
+    return table.filter(pc.field("vector").is_valid())
+
+
+def _table(rows: Iterator[Row], features: "Features") -> pa.Table:
+    return pa.Table.from_pylist(list(rows), features.arrow_schema)
+
+
+def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
+    """`pages` and `queries` with a summary of the shard in their metadata, so that a card needs only footers."""
+    pages = {
+        "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
+        "licenses": _counted(tables.raw_pages["license"]),
+    }
+    queries = {"states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())}}
+    for config, summary in (("pages", pages), ("queries", queries)):
+        metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
+        built[config] = built[config].replace_schema_metadata(metadata)
+    return built
+
+
+def _counted(column: pa.ChunkedArray) -> list[tuple[str | None, int]]:
+    return sorted(Counter(column.to_pylist()).items(), key=lambda item: (item[0] is not None, item[0] or ""))

@@ -1,0 +1,179 @@
+"""The layout that users of the old script have tools for: JSON lines, crops and NumPy arrays."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from resources.errors import StoreError
+from resources.release.base import TableReader
+from resources.release.files import cannot_write
+
+MARKER = "export.json"
+"""Says that a folder is an export, which the next one may replace."""
+
+_ARRAYS = {
+    "corpus_images": ("corpus_image_embeddings", "page_id"),
+    "corpus_ocr_text": ("corpus_text_embeddings", "page_id"),
+    "queries": ("query_embeddings", "query_id"),
+}
+_CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", "crops", "embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export holds: lines of the JSON files, picture files, and rows of each array."""
+
+    pages: int
+    crops: int
+    vectors: dict[str, int]
+
+
+def export(reader: TableReader, shards: Sequence[str], out: Path) -> Exported:
+    """Write the tables of `shards`, in that order, into the folder `out`.
+
+    `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is
+    that page, whatever its state. An array holds only the rows that have a vector, as float16: a
+    row of zeros or NaN for the others would be found by some searches and break others. Row `i` of
+    `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`.
+
+    An earlier export in `out` is replaced when the new one is complete. Raises `StoreError` when
+    `out` holds anything else, and writes nowhere else.
+    """
+    try:
+        _claim(out)
+        return _export(reader, shards, out)
+    except OSError as error:
+        raise StoreError(cannot_write(out, error)) from error
+
+
+def _export(reader: TableReader, shards: Sequence[str], out: Path) -> Exported:
+    fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
+    try:
+        (fresh / "crops").mkdir(parents=True)
+        (fresh / "embeddings").mkdir()
+        pages, crops = _write_pages(reader, shards, fresh)
+        vectors = {name: _write_array(reader, shards, name, fresh / "embeddings") for name in _ARRAYS}
+        exported = Exported(pages, crops, vectors)
+        _swap(fresh, out)
+        _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return exported
+
+
+def _claim(out: Path) -> None:
+    """Make `out` an export under way, after making sure that nothing else is in it."""
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for left_over in out.glob(".*.partial"):
+        shutil.rmtree(left_over)
+    _mark(out, {"complete": False})
+
+
+def _mark(out: Path, says: dict[str, Any]) -> None:
+    temporary = out / f".{MARKER}.tmp"
+    temporary.write_text(json.dumps(says, indent=1) + "\n", "utf-8")
+    os.replace(temporary, out / MARKER)
+
+
+def _swap(fresh: Path, out: Path) -> None:
+    for name in _CONTENT:
+        old = out / name
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        elif old.exists():
+            old.unlink()
+        os.replace(fresh / name, old)
+
+
+def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path) -> tuple[int, int]:
+    pages = crops = 0
+    with (
+        (fresh / "ocr_results.jsonl").open("w", encoding="utf-8") as results,
+        (fresh / "parsed_texts.jsonl").open("w", encoding="utf-8") as texts,
+    ):
+        for shard in shards:
+            ocr_results = reader.read("ocr_results", shard)
+            parsed = reader.read("parsed_texts", shard)
+            if not parsed["page_id"].equals(ocr_results["page_id"]):
+                raise StoreError(
+                    f"parsed_texts of {shard} does not hold the pages of ocr_results: materialize it again"
+                )
+            for page, text in zip(_one_by_one(ocr_results), parsed.to_pylist(), strict=True):
+                for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
+                    _crop_file(fresh, crop["path"]).write_bytes(data)
+                    crops += 1
+                _write_line(results, _result(page, pages))
+                _write_line(texts, {"page_id": page["page_id"], "page_idx": pages, **_text(text)})
+                pages += 1
+    return pages, crops
+
+
+def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows, of which only one at a time is in Python's memory: pages carry their pictures."""
+    for batch in table.to_batches(max_chunksize=1):
+        yield from batch.to_pylist()
+
+
+def _result(page: dict[str, Any], page_idx: int) -> dict[str, Any]:
+    named = ("index", "label", "bbox_2d", "content")
+    return {
+        "page_id": page["page_id"],
+        "page_idx": page_idx,
+        "regions": [{name: region[name] for name in named} for region in page["regions"] or ()],
+        "markdown": page["markdown"] or "",
+        "image_crops": page["image_crops"] or [],
+        "state": page["state"],
+        "reason": page["reason"],
+    }
+
+
+def _text(parsed: dict[str, Any]) -> dict[str, Any]:
+    return {"text": parsed["text"] or "", "n_chars": parsed["n_chars"], "state": parsed["state"]}
+
+
+def _crop_file(fresh: Path, path: str) -> Path:
+    """Where a crop is written. Page ids are checked when a corpus is indexed; a file name is checked again."""
+    parts = PurePosixPath(path).parts
+    if len(parts) != 2 or parts[0] != "crops" or parts[1] in ("..", ".") or "\0" in path or "\\" in path:
+        raise StoreError(f"ocr_results names the crop {path!r}, which is no file of crops/: materialize it again")
+    return fresh / path
+
+
+def _write_line(file: Any, row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: Path) -> int:
+    asset, id_column = _ARRAYS[name]
+    ids: list[str] = []
+    vectors: list[np.ndarray] = []
+    for shard in shards:
+        table = reader.read(asset, shard, [id_column, "vector"])
+        table = table.filter(table["vector"].is_valid())
+        ids += table[id_column].to_pylist()
+        vectors.append(_matrix(table["vector"]))
+    widths = {matrix.shape[1] for matrix in vectors}
+    if len(widths) > 1:
+        found = " and ".join(map(str, sorted(widths)))
+        raise StoreError(f"the vectors of {asset} have {found} dimensions: materialize it again for every shard")
+    np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
+    (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")
+    return len(ids)
+
+
+def _matrix(column: pa.ChunkedArray) -> np.ndarray:
+    """Vectors without nulls as float16 of shape (rows, dim)."""
+    width = column.type.list_size
+    return column.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)

@@ -1,0 +1,61 @@
+"""Files that are there whole or not at all."""
+
+import errno
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from resources.errors import StoreError
+
+_LEFT_OVER_SECONDS = 24 * 3600
+"""No file takes a day to write: an older temporary file was left by a writer that was killed."""
+
+
+def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
+    """Let `write` make the file beside `path`, then rename it over `path`; return its SHA-256 and size.
+
+    A file that comes out as it was is left alone. Raises `StoreError` when it cannot be written;
+    the old file is then untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left_overs(path)
+        try:
+            write(temporary)
+            sha256 = _sha256_of_flushed(temporary)
+            size = temporary.stat().st_size
+            if not (path.exists() and path.stat().st_size == size and file_sha256(path) == sha256):
+                os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+    return sha256, size
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of_flushed(path: Path) -> str:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _clear_left_overs(path: Path) -> None:
+    for left_over in path.parent.glob(f".{path.name}.*.tmp"):
+        if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:
+            left_over.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> str:
+    """What to tell a person whose file could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full: {path} was not written; free some space and run again"
+    return f"{path} was not written ({error.strerror or error}); check the folder and run again"

@@ -1,0 +1,96 @@
+"""A release in a folder: what `datasets.load_dataset` opens, and what a Hub repository would hold."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from filelock import FileLock
+from pydantic import Field
+
+from resources.release import sums
+from resources.release.base import ReleaseAbout, ReleasedFile, ReleaseInput, ReleaseTarget
+from resources.release.card import NAME, compose, front_matter, is_listed, render, split, stamped
+from resources.release.configs import CONFIGS, build, write
+from resources.release.files import file_sha256, replace_file
+from resources.release.inventory import features_of, part_path, published, survey
+
+_BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
+
+
+class LocalRelease(ReleaseTarget):
+    """A dataset folder: `README.md`, `SHA256SUMS` and `data/<config>/<shard>.parquet`.
+
+    Every file is replaced whole and the card comes last, so the folder can be loaded at any moment,
+    whichever shards are in it and wherever a run was killed.
+    """
+
+    folder: str = Field(description="Folder of the release; made when it is missing.")
+
+    def publish(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
+        """Replace the files of one shard. Of the card only the YAML follows, which loading depends on."""
+        built = build(tables)
+        paths = {config: part_path(config, shard) for config in CONFIGS}
+        with self._lock():
+            # A file is hashed anew by `finish` when a run dies before its new hash is written.
+            self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths.values()})
+        files = [self._write_part(path, built[config]) for config, path in paths.items()]
+        with self._lock():
+            known = self._sums() | {file.path: file.sha256 for file in files}
+            self._write_sums(known)
+            self._write_yaml(built, known)
+        return files
+
+    def finish(self, about: ReleaseAbout) -> list[ReleasedFile]:
+        """Drop the files of shards that `about` does not name, and write the card from what is there."""
+        with self._lock():
+            for config in CONFIGS:
+                for path in published(self._root, config):
+                    if path.stem not in about.shards:
+                        path.unlink(missing_ok=True)
+            inventory, known = survey(self._root), self._sums()
+            paths = [part.path for parts in inventory.values() for part in parts]
+            hashes = {path: known.get(path) or file_sha256(self._root / path) for path in paths}
+            return [self._write_sums(hashes), self._write_card(render(self._root, inventory, about, hashes))]
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.folder)
+
+    def _lock(self) -> FileLock:
+        """Beside the folder, so that it is no part of the release."""
+        lock = self._root.with_name(f"{self._root.name}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(lock)
+
+    def _write_part(self, path: str, table: pa.Table) -> ReleasedFile:
+        sha256, size = replace_file(self._root / path, partial(write, table))
+        return ReleasedFile(path, sha256, table.num_rows, size)
+
+    def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
+        card = self._root / NAME
+        listed, body = split(card.read_text("utf-8")) if card.exists() else ({}, _BEING_MADE)
+        filled = {config: features_of(table) for config, table in built.items() if table.num_rows}
+        if all(is_listed(config, features, listed) for config, features in filled.items()):
+            data = stamped(listed, known)
+        else:
+            data = front_matter(survey(self._root), listed, known)
+        self._write_card(compose(data, body))
+
+    def _sums(self) -> dict[str, str]:
+        path = self._root / sums.NAME
+        return sums.parse(path.read_text("utf-8")) if path.exists() else {}
+
+    def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
+        return self._write_text(sums.NAME, sums.render(known))
+
+    def _write_card(self, card: str) -> ReleasedFile:
+        return self._write_text(NAME, card)
+
+    def _write_text(self, name: str, text: str) -> ReleasedFile:
+        sha256, size = replace_file(self._root / name, partial(_write_text, text))
+        return ReleasedFile(name, sha256, None, size)
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, "utf-8")

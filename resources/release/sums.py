@@ -1,0 +1,21 @@
+"""SHA256SUMS: the hash of every data file of a release, for `sha256sum -c` and for telling releases apart. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+
+NAME = "SHA256SUMS"
+
+
+def parse(text: str) -> dict[str, str]:
+    """SHA-256 by path, relative to the release."""
+    return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
+
+
+def render(sums: Mapping[str, str]) -> str:
+    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
+
+
+def digest(sums: Mapping[str, str], config: str) -> str:
+    """16 hex digits that stand for the contents of a config."""
+    files = {path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")}
+    return hashlib.sha256(render(files).encode()).hexdigest()[:16]

@@ -1,0 +1,212 @@
+"""The store: one Parquet table per asset and shard, replaced whole, and a journal of what is under way."""
+
+import errno
+import glob
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+from fsspec.implementations.local import LocalFileSystem
+from pydantic import Field
+
+from resources.errors import StoreError
+
+_METADATA_PREFIX = b"kopub."
+_COMPRESSION = "zstd"
+_LEFT_OVER_SECONDS = 24 * 3600
+"""No write takes a day: an older temporary file was left by a writer that was killed."""
+
+
+class ShardStore(dg.ConfigurableResource):
+    """Tables under `url`, at `<asset>/<shard>.parquet`; any fsspec URL or folder.
+
+    A table is published by one rename (local) or one upload (object storage): a writer that is
+    killed leaves the old table or the new one. Asset and shard names are the platform's own,
+    never taken from page data.
+    """
+
+    url: str = Field(description="Folder or fsspec URL (s3://bucket/prefix, memory://store) of the tables.")
+
+    def has(self, asset: str, shard: str) -> bool:
+        return bool(self._fs.exists(self._path(asset, shard)))
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The table, or only `columns` of it. Raises `StoreError` when it has not been made yet."""
+        with self._reading(asset, shard) as file:
+            return pq.read_table(file, columns=None if columns is None else list(columns))
+
+    def rows(self, asset: str, shard: str) -> int:
+        with self._reading(asset, shard) as file:
+            return pq.read_metadata(file).num_rows
+
+    def columns(self, asset: str, shard: str) -> list[str]:
+        return self._stored_schema(asset, shard).names
+
+    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+        """The metadata the table was written with."""
+        stored = self._stored_schema(asset, shard).metadata or {}
+        return {
+            key.removeprefix(_METADATA_PREFIX).decode(): value.decode()
+            for key, value in stored.items()
+            if key.startswith(_METADATA_PREFIX)
+        }
+
+    def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
+        """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
+        stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
+        self._publish(self._path(asset, shard), table.replace_schema_metadata(stamped))
+
+    def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
+        """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
+        if self.has(asset, shard) and self.metadata(asset, shard) == metadata:
+            stored = self.read(asset, shard)
+            if stored.schema.equals(table.schema) and stored.equals(table):
+                return
+        self.write(asset, shard, table, metadata)
+
+    @contextmanager
+    def exclusive(self, asset: str, shard: str) -> Iterator[None]:
+        """Let one process at a time make a table; others wait. Object storage has no lock: the last writer wins."""
+        if not isinstance(self._fs, LocalFileSystem):
+            yield
+            return
+        lock = f"{self._root}/.locks/{asset}.{shard}.lock"
+        try:
+            os.makedirs(os.path.dirname(lock), exist_ok=True)
+            guard = FileLock(lock).acquire()
+        except OSError as error:
+            raise StoreError(_cannot_write(lock, error)) from error
+        with guard:
+            yield
+
+    def journal(self, asset: str, shard: str, schema: pa.Schema) -> "Journal":
+        return Journal(self, f"{self._root}/.journal/{asset}/{shard}", schema)
+
+    @property
+    def _fs(self) -> fsspec.AbstractFileSystem:
+        return fsspec.core.url_to_fs(self.url)[0]
+
+    @property
+    def _root(self) -> str:
+        return fsspec.core.url_to_fs(self.url)[1].rstrip("/")
+
+    def _path(self, asset: str, shard: str) -> str:
+        return f"{self._root}/{asset}/{shard}.parquet"
+
+    def _stored_schema(self, asset: str, shard: str) -> pa.Schema:
+        with self._reading(asset, shard) as file:
+            return pq.read_schema(file)
+
+    @contextmanager
+    def _reading(self, asset: str, shard: str) -> Iterator[Any]:
+        try:
+            with self._fs.open(self._path(asset, shard), "rb") as file:
+                yield file
+        except FileNotFoundError:
+            raise StoreError(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise StoreError(
+                f"{self._path(asset, shard)} is not a readable table ({error}): delete it and materialize {asset} again"
+            ) from None
+
+    def _publish(self, path: str, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression=_COMPRESSION)
+        fs = self._fs
+        try:
+            if isinstance(fs, LocalFileSystem):
+                _replace_file(path, sink.getvalue())
+            else:
+                fs.pipe_file(path, sink.getvalue().to_pybytes())
+        except OSError as error:
+            raise StoreError(_cannot_write(path, error)) from error
+
+
+class Journal:
+    """Rows that are finished while their table is not: small Parquet parts, each written whole."""
+
+    SHARE = 0.02
+    """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
+
+    def __init__(self, store: ShardStore, folder: str, schema: pa.Schema) -> None:
+        self._store = store
+        self._folder = folder
+        self._schema = schema
+        self._waiting: list[dict[str, Any]] = []
+        self._not_before = 0.0
+
+    def rows(self) -> pa.Table:
+        """Everything journalled so far, oldest first; parts of another schema are of no use and left out."""
+        fs = self._store._fs
+        tables = [self._schema.empty_table()]
+        for path in self._parts():
+            with fs.open(path, "rb") as file:
+                part = pq.read_table(file)
+            if part.schema.equals(self._schema):
+                tables.append(part)
+        return pa.concat_tables(tables)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
+        self._waiting.append(row)
+        if time.monotonic() >= self._not_before:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        started = time.monotonic()
+        part = f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet"
+        self._store._publish(part, pa.Table.from_pylist(self._waiting, self._schema))
+        self._waiting = []
+        finished = time.monotonic()
+        self._not_before = finished + (finished - started) / self.SHARE
+
+    def clear(self) -> None:
+        """Forget the parts, once their rows are in the table."""
+        fs = self._store._fs
+        if fs.exists(self._folder):
+            fs.rm(self._folder, recursive=True)
+
+    def _parts(self) -> list[str]:
+        fs = self._store._fs
+        fs.invalidate_cache()
+        if not fs.exists(self._folder):
+            return []
+        return sorted(path for path in fs.ls(self._folder, detail=False) if path.endswith(".parquet"))
+
+
+def _replace_file(path: str, content: pa.Buffer) -> None:
+    """Write `content` beside `path`, flush it to the disk, and rename it over `path`."""
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    for left_over in glob.glob(f"{glob.escape(path)}.*.tmp"):
+        if time.time() - os.path.getmtime(left_over) > _LEFT_OVER_SECONDS:
+            os.unlink(left_over)
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def _cannot_write(path: str, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"the disk is full: {path} was not written; what was finished before is kept, free some space and run again"
+        )
+    return f"{path} was not written ({error.strerror or error}); check the store's folder or credentials and run again"

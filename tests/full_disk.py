@@ -1,0 +1,23 @@
+"""A file system without room, for stores at `fulldisk://`."""
+
+import errno
+import os
+from typing import Any
+
+import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
+
+
+class FullDisk(MemoryFileSystem):
+    """Takes files until a path with `no_room_for` in it is to be written."""
+
+    protocol = "fulldisk"
+    no_room_for = ""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        if self.no_room_for in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().pipe_file(path, value, mode, **kwargs)
+
+
+fsspec.register_implementation("fulldisk", FullDisk, clobber=True)
