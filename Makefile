@@ -1,0 +1,53 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DAGSTER_HOME ?= $(CURDIR)/.dagster
+export DAGSTER_HOME
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test check lock clean
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+
+setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
+	@deploy/tessdata.sh $(BIN)/python
+
+demo: setup ## Build all eight assets from the samples (or your indexed corpus) and show what was made
+	@# Superseded by `dg launch`, says Dagster; it stays the command that needs no project folder.
+	@PYTHONWARNINGS=ignore $(BIN)/dagster asset materialize --select '*' --partition-range "$$($(BIN)/kopub shards --range)" -m definitions
+	@$(BIN)/kopub status
+
+ui: setup ## The Dagster UI on http://127.0.0.1:3000
+	$(BIN)/dagster dev -w workspace.yaml
+
+test: setup ## The tests; those of the GPU engines run when torch is installed
+	$(BIN)/python -m pytest
+
+check: setup ## Lint, types, and that the definitions load
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/dagster definitions validate
+	$(BIN)/dg check defs && $(BIN)/dg check toml
+
+lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate \
+		pyproject.toml -o requirements.lock
+
+clean: ## Remove the virtual environment and Dagster's history; tables and releases stay
+	rm -rf $(VENV) .dagster .env
+
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --constraint requirements.lock --editable . --group dev
+	@touch $@
+
+# Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
+.env: dagster.yaml
+	@mkdir -p .dagster && ln -sf ../dagster.yaml .dagster/dagster.yaml
+	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@
+	@mkdir -p "$(DAGSTER_HOME)" && $(BIN)/dagster instance migrate > /dev/null 2>&1 || true

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes sure that Tesseract's Korean and English data are there: `deploy/tessdata.sh PYTHON`.
+# The engine itself comes with the Python package. Without root, Debian's packages are unpacked
+# into the virtual environment.
+set -eu
+python=$1
+
+have() { "$python" -c 'from resources.recognition.tessdata import tessdata_folder; tessdata_folder()' 2> /dev/null; }
+
+have && exit 0
+echo "Tesseract's Korean and English data are missing; installing them."
+if command -v apt-get > /dev/null; then
+    if [ "$(id -u)" = 0 ]; then
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends tesseract-ocr-kor tesseract-ocr-eng
+    else
+        target=$("$python" -c 'import sys; print(sys.prefix)')
+        folder=$(mktemp -d)
+        (cd "$folder" && apt-get download -qq tesseract-ocr-kor tesseract-ocr-eng && for deb in ./*.deb; do
+            dpkg -x "$deb" "$target"
+        done)
+        rm -r "$folder"
+    fi
+elif command -v brew > /dev/null; then
+    brew install --quiet tesseract-lang
+fi
+have || "$python" -c 'from resources.recognition.tessdata import tessdata_folder; tessdata_folder()'

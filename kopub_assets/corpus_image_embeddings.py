@@ -1,0 +1,34 @@
+"""A vector for every page, from its picture."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from kopub_assets.inherited import page_rows, settled_by
+from kopub_assets.recipes import own_recipe
+from kopub_assets.shard_loop import Owed
+from kopub_assets.vectors import materialize_vectors, vector_asset
+from resources.embedding.base import Embedder, Embedding
+from resources.pages.corpus import Corpus
+from resources.pages.page import Page
+from resources.recipe import fingerprint
+from resources.shards import ShardStore
+from resources.tables import page_embeddings
+
+
+@vector_asset("corpus_image_embeddings", page_embeddings)
+def corpus_image_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder):
+    """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
+    own = own_recipe("corpus_image_embeddings", embedding)
+
+    def owed(shard: str) -> Iterator[Owed]:
+        for page in page_rows(store, shard):
+            known = {"page_id": page["page_id"]}
+            yield Owed(page["page_id"], fingerprint([own, page["sha256"]]), known, settled_by(page))
+
+    def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
+        rows = {page["page_id"]: page["page_idx"] for page in page_rows(store, shard)}
+        with corpus.reader(shard) as source:
+            yield from embedding.embed_images(Page(row.id, source.bytes(rows[row.id])) for row in todo)
+
+    yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)

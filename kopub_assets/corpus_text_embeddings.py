@@ -1,0 +1,32 @@
+"""A vector for every page, from its text."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from kopub_assets.inherited import settled_by
+from kopub_assets.recipes import own_recipe
+from kopub_assets.shard_loop import Owed
+from kopub_assets.vectors import materialize_vectors, vector_asset
+from resources.embedding.base import Embedder, Embedding
+from resources.recipe import fingerprint
+from resources.shards import ShardStore
+from resources.tables import page_embeddings
+
+
+@vector_asset("corpus_text_embeddings", page_embeddings)
+def corpus_text_embeddings(context: dg.AssetExecutionContext, store: ShardStore, embedding: Embedder):
+    """The vector of every page's text: float16 of L2 norm 1, compared with query vectors by dot product."""
+    own = own_recipe("corpus_text_embeddings", embedding)
+
+    def owed(shard: str) -> Iterator[Owed]:
+        for row in store.read("parsed_texts", shard).to_pylist():
+            known = {"page_id": row["page_id"]}
+            yield Owed(row["page_id"], fingerprint([own, row["text"]]), known, settled_by(row))
+
+    def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
+        rows = store.read("parsed_texts", shard, ["page_id", "text"]).to_pylist()
+        texts = {row["page_id"]: row["text"] for row in rows}
+        return embedding.embed_texts((row.id, texts[row.id]) for row in todo)
+
+    yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)

@@ -1,0 +1,105 @@
+"""What is written on a page: the text of every region, the page as markdown, and its pictures."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+
+import dagster as dg
+import pyarrow as pa
+
+from kopub_assets.common import ShardRun, accounting_checks, table_asset
+from kopub_assets.inherited import page_rows, settled_by
+from kopub_assets.previews import first_text
+from kopub_assets.recipes import own_recipe
+from kopub_assets.shard_loop import Owed, Row
+from resources.layout.base import Region, Task
+from resources.pages.corpus import Corpus
+from resources.pages.page import Page
+from resources.recipe import fingerprint
+from resources.recognition.base import PageReading, Recognizer
+from resources.recognition.markdown import page_markdown
+from resources.settings import load_settings
+from resources.shards import ShardStore
+from resources.tables import OCR_RESULTS
+
+_KIND = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "formula", Task.SKIP: "image", Task.ABANDON: "text"}
+_REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
+"""What a reading depends on: the same box with another confidence is not read again."""
+
+
+@table_asset(
+    "ocr_results",
+    "reading",
+    OCR_RESULTS,
+    own_recipe("ocr_results", load_settings().recognition),
+    accounting_checks("ocr_results"),
+)
+def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, recognition: Recognizer):
+    """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
+
+    A page with a region that could not be read is `failed` and keeps what was read.
+    """
+    own = own_recipe("ocr_results", recognition)
+
+    def owed(shard: str) -> Iterator[Owed]:
+        layouts = {row["page_id"]: row for row in store.read("layout_regions", shard).to_pylist()}
+        for page in page_rows(store, shard):
+            layout = layouts[page["page_id"]]
+            known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
+            regions = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+            yield Owed(page["page_id"], fingerprint([own, page["sha256"], regions]), known, settled_by(layout))
+
+    def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
+        layouts = {row["page_id"]: row["regions"] for row in store.read("layout_regions", shard).to_pylist()}
+        with corpus.reader(shard) as source:
+            stream = (
+                (Page(row.id, source.bytes(row.known["page_idx"])), [_region(r) for r in layouts[row.id]])
+                for row in todo
+            )
+            for reading in recognition.read(stream):
+                yield reading.page_id, _columns(reading, layouts[reading.page_id])
+
+    def describe(table: pa.Table, shard: str) -> dict[str, object]:
+        regions = [region for row in table["regions"].to_pylist() for region in row or ()]
+        return {
+            "regions": len(regions),
+            "regions_failed": sum(region["state"] == "failed" for region in regions),
+            "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
+            "characters": sum(len(region["content"]) for region in regions),
+            "text": first_text(table, "markdown"),
+            **recognition.report(),
+        }
+
+    yield from ShardRun(context, store, OCR_RESULTS, own, owed, make, describe).materialize()
+
+
+def _region(row: Row) -> Region:
+    polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
+    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon)
+
+
+def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
+    """The columns of a page; `layout` holds the regions that were to be read."""
+    laid_out = {region["index"]: region for region in layout}
+    regions = [
+        {
+            "index": text.index,
+            "label": _KIND[Task(laid_out[text.index]["task"])],
+            "native_label": text.native_label,
+            "bbox_2d": laid_out[text.index]["bbox_2d"],
+            "content": text.content,
+            "state": text.state,
+            "reason": text.reason,
+            "finish_reason": text.finish_reason,
+            "attempts": text.attempts,
+            "seconds": text.seconds,
+        }
+        for text in reading.regions
+    ]
+    return {
+        "regions": regions,
+        "markdown": page_markdown(reading.regions, reading.crops),
+        "image_crops": [{"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in reading.crops],
+        "crop_images": [crop.data for crop in reading.crops],
+        "state": reading.state,
+        "reason": reading.reason,
+    }

@@ -1,0 +1,1 @@
+"""The `kopub` command: what is not a materialization."""

@@ -1,0 +1,68 @@
+"""The `kopub` command line."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from dotenv import load_dotenv
+from rich.console import Console
+
+from resources.errors import KopubError
+from resources.settings import ROOT, load_settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
+)
+out = Console()
+
+
+@app.command()
+def index(
+    source: Annotated[str, typer.Argument(help="Folder of Arrow or Parquet shards, or a Hub dataset id.")],
+) -> None:
+    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json."""
+    from resources.pages.indexing import index as index_source
+
+    home = load_settings().home
+    manifest = index_source(source, home, typer.echo)
+    queries = manifest.queries.rows if manifest.queries else 0
+    typer.echo(f"{home}: {len(manifest.shards)} shards, {manifest.rows:,} pages, {queries} queries")
+
+
+@app.command()
+def shards(
+    as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
+) -> None:
+    """Name the shards of the corpus."""
+    keys = load_settings().corpus.manifest.keys
+    typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
+
+
+@app.command()
+def status() -> None:
+    """Show what was made, from which corpus, and where it lies."""
+    from kopub_cli.status import show_status
+
+    show_status(load_settings(), out)
+
+
+@app.command()
+def export(folder: Annotated[Path, typer.Argument(help="New folder, or that of an earlier export.")]) -> None:
+    """Write everything as JSON lines, NumPy arrays and picture files."""
+    from resources.release.export import export as export_tables
+
+    settings = load_settings()
+    done = export_tables(settings.store, settings.corpus.manifest.keys, folder)
+    out.print(f"{done} in {folder.resolve()}")
+
+
+def main() -> None:
+    """Run the command; what a person can put right is one line."""
+    load_dotenv(ROOT / ".env")
+    try:
+        app()
+    except KopubError as error:
+        Console(stderr=True).print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise SystemExit(1) from None

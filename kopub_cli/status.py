@@ -1,0 +1,85 @@
+"""`kopub status`: a table of what was made, by asset."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import dagster as dg
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from kopub_assets.recipes import PARENTS
+from resources.settings import Settings
+from resources.shards import ShardStore
+from resources.states import State, count_states
+
+
+def show_status(settings: Settings, out: Console) -> None:
+    """Print the tables of the store, the rows that were lost, and where everything lies."""
+    keys = settings.corpus.manifest.keys
+    store = settings.store
+    computed = _computed_last(keys)
+    table = Table(
+        title=f"{len(keys)} shards, profile {settings.profile_name}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("asset", no_wrap=True)
+    for column in ("shards", "rows", *State, "computed"):
+        table.add_column(column, justify="right")
+    for asset in PARENTS:
+        made = [key for key in keys if store.has(asset, key)]
+        states = _states(store, asset, made)
+        counts = [str(states[state]) if states else "" for state in State]
+        rows = sum(store.rows(asset, key) for key in made)
+        table.add_row(asset, f"{len(made)}/{len(keys)}", str(rows), *counts, computed.get(asset, "-"))
+    out.print(table)
+    for line in _losses(store, keys):
+        out.print(line, style="yellow", markup=False)
+    if computed and set(computed.values()) == {"0"}:
+        out.print("Nothing was computed: nothing had changed since the tables were made.")
+    out.print(f"corpus   {settings.corpus.manifest.location}", highlight=False, soft_wrap=True)
+    out.print(f"tables   {store.url}/<asset>/<shard>.parquet", highlight=False, soft_wrap=True)
+    out.print(f"release  {settings.release.folder}", highlight=False, soft_wrap=True)
+    out.print("UI       make ui, then http://127.0.0.1:3000", highlight=False)
+
+
+def _states(store: ShardStore, asset: str, made: Sequence[str]) -> Counter[str]:
+    states: Counter[str] = Counter()
+    for key in made:
+        if "state" in store.columns(asset, key):
+            states.update(count_states(store.read(asset, key, ["state"])["state"].to_pylist()))
+    return states
+
+
+def _losses(store: ShardStore, keys: Sequence[str]) -> list[str]:
+    """A line for every page that failed or is quarantined, where it was lost first."""
+    told: dict[str, str] = {}
+    for asset in PARENTS:
+        for key in keys:
+            if store.has(asset, key) and {"page_id", "state"} <= set(store.columns(asset, key)):
+                for row in store.read(asset, key, ["page_id", "state", "reason"]).to_pylist():
+                    if row["state"] in (State.FAILED, State.QUARANTINED):
+                        told.setdefault(row["page_id"], f"{row['state']} in {asset}, {key}: {row['reason']}")
+    return [f"{page_id} {end}" for page_id, end in told.items()]
+
+
+def _computed_last(keys: Sequence[str]) -> dict[str, str]:
+    """Rows computed by the last materialization of every shard, by asset, as Dagster recorded them."""
+    if not os.environ.get("DAGSTER_HOME"):
+        return {}
+    computed = {}
+    with dg.DagsterInstance.get() as instance:
+        for asset in PARENTS:
+            records = instance.fetch_materializations(dg.AssetKey(asset), limit=4 * len(keys)).records
+            latest: dict[str, int] = {}
+            for record in records:
+                event = record.asset_materialization
+                rows = event.metadata["computed"].value if event and "computed" in event.metadata else None
+                if event and event.partition in keys and isinstance(rows, int):
+                    latest.setdefault(str(event.partition), rows)
+            if latest:
+                computed[asset] = str(sum(latest.values()))
+    return computed
