@@ -52,7 +52,8 @@ def hf_release(
         "query_embeddings": embedding,
     }
     about = ReleaseAbout(
-        title="Pages, text and vectors",
+        title=release.title,
+        license=release.license,
         source=corpus.manifest.source,
         profile=load_settings().profile_name,
         shards=corpus.manifest.keys,

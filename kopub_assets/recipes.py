@@ -33,7 +33,14 @@ CODE: dict[str, tuple[str, ...]] = {
     "corpus_image_embeddings": ("kopub_assets.corpus_image_embeddings",),
     "corpus_text_embeddings": ("kopub_assets.corpus_text_embeddings",),
     "query_embeddings": ("kopub_assets.query_embeddings",),
-    "hf_release": ("kopub_assets.hf_release", "resources.release.configs", "resources.release.card"),
+    "hf_release": (
+        "kopub_assets.hf_release",
+        "resources.release.card",
+        "resources.release.configs",
+        "resources.release.inventory",
+        "resources.release.licences",
+        "resources.release.local",
+    ),
 }
 """The modules that shape an asset's rows besides its engine's own."""
 

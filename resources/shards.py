@@ -1,12 +1,11 @@
 """The store: one Parquet table per asset and shard, replaced whole, and a journal of what is under way."""
 
-import errno
-import glob
 import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,11 +17,10 @@ from fsspec.implementations.local import LocalFileSystem
 from pydantic import Field
 
 from resources.errors import StoreError
+from resources.files import cannot_write, replace_bytes
 
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
-_LEFT_OVER_SECONDS = 24 * 3600
-"""No write takes a day: an older temporary file was left by a writer that was killed."""
 
 
 class ShardStore(dg.ConfigurableResource):
@@ -83,7 +81,7 @@ class ShardStore(dg.ConfigurableResource):
             os.makedirs(os.path.dirname(lock), exist_ok=True)
             guard = FileLock(lock).acquire()
         except OSError as error:
-            raise StoreError(_cannot_write(lock, error)) from error
+            raise StoreError(cannot_write(lock, error)) from error
         with guard:
             yield
 
@@ -120,14 +118,14 @@ class ShardStore(dg.ConfigurableResource):
     def _publish(self, path: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=_COMPRESSION)
-        fs = self._fs
+        fs, content = self._fs, sink.getvalue()
+        if isinstance(fs, LocalFileSystem):
+            replace_bytes(Path(path), content)
+            return
         try:
-            if isinstance(fs, LocalFileSystem):
-                _replace_file(path, sink.getvalue())
-            else:
-                fs.pipe_file(path, sink.getvalue().to_pybytes())
+            fs.pipe_file(path, content.to_pybytes())
         except OSError as error:
-            raise StoreError(_cannot_write(path, error)) from error
+            raise StoreError(cannot_write(path, error)) from error
 
 
 class Journal:
@@ -182,31 +180,3 @@ class Journal:
         if not fs.exists(self._folder):
             return []
         return sorted(path for path in fs.ls(self._folder, detail=False) if path.endswith(".parquet"))
-
-
-def _replace_file(path: str, content: pa.Buffer) -> None:
-    """Write `content` beside `path`, flush it to the disk, and rename it over `path`."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    for left_over in glob.glob(f"{glob.escape(path)}.*.tmp"):
-        if time.time() - os.path.getmtime(left_over) > _LEFT_OVER_SECONDS:
-            os.unlink(left_over)
-    temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
-
-
-def _cannot_write(path: str, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk is full: {path} was not written; what was finished before is kept, free some space and run again"
-        )
-    return f"{path} was not written ({error.strerror or error}); check the store's folder or credentials and run again"

@@ -23,7 +23,7 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[B
 
     paper = int(np.bincount(gray.ravel(), minlength=256).argmax())
     coloured = (cv2.absdiff(gray, np.full_like(gray, paper)) > _FLAT).astype(np.uint8)
-    wide = max(7, round(0.8 * em))
+    wide = max(7, round(0.4 * em) * 2 + 1)
     filled = cv2.morphologyEx(coloured, cv2.MORPH_OPEN, np.ones((wide, wide), np.uint8))
     bridged = cv2.morphologyEx(filled, cv2.MORPH_CLOSE, np.ones((wide, wide), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats(bridged, connectivity=8)

@@ -70,8 +70,9 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
 
 
 def _clear(ink: "NDArray[np.uint8]", boxes: Sequence[Box]) -> None:
+    """Clear boxes from an ink mask, with the soft edge around them."""
     for x1, y1, x2, y2 in boxes:
-        ink[y1:y2, x1:x2] = 0
+        ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
 
 
 def _with_cut_off(table: Box, lines: Sequence[Line], em: float) -> Box:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
+from resources.files import replace_bytes
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
 from resources.pages.hub import bring, role
@@ -80,7 +80,7 @@ def index(source: str, home: Path, progress: Progress | None = None) -> Manifest
         shards=shards,
         queries=queries,
     )
-    _write(home / manifest.NAME, result.to_json().encode())
+    replace_bytes(home / manifest.NAME, result.to_json().encode())
     if queries is None:
         (home / QUERIES).unlink(missing_ok=True)
     return Manifest.load(home)
@@ -202,7 +202,7 @@ def _index_queries(
     table = to_table(queries, assign(queries, shard_of, keys))
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
-    _write(home / QUERIES, buffer.getvalue())
+    replace_bytes(home / QUERIES, buffer.getvalue())
     progress(f"{len(queries):,} queries")
     return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown))
 
@@ -216,19 +216,3 @@ def _relative(path: Path, home: Path) -> str:
     """`path` from `home` when it lies in it, else in full; links are kept, they may have the better name."""
     path, home = Path(os.path.abspath(path)), Path(os.path.abspath(home))
     return path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
-
-
-def _write(path: Path, content: bytes | pa.Buffer) -> None:
-    """Replace a file at once: a reader sees the old content or the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise SourceError(f"{path} cannot be written: {error.strerror}") from None

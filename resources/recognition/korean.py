@@ -60,7 +60,7 @@ def doubtful_runs(line: Sequence[Word]) -> list[tuple[int, int]]:
                 marks[here] = True
     for here in range(1, len(line) - 1):
         if _is_enclosed(line, here) and (marks[here - 1] or marks[here + 1]):
-            marks[here] = True
+            marks[here - 1 : here + 2] = [True] * 3
     cores: list[tuple[int, int]] = []
     for here, word in enumerate(line):
         if marks[here] and cores and cores[-1][1] == here and not word.after_blank:

@@ -58,9 +58,9 @@ def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[Cell]:
 def _lines(rules: list[tuple[int, int]], end: int, em: float) -> list[tuple[int, int]]:
     """Grid lines along one direction, with the outer edges where the table is open."""
     lines = spans(rules, em / 2)
-    if not lines or lines[0][0] > em / 2:
+    if not lines or lines[0][0] > em:
         lines.insert(0, (0, 0))
-    if lines[-1][1] < end - em / 2:
+    if lines[-1][1] < end - em:
         lines.append((end, end))
     return lines
 

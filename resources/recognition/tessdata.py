@@ -1,6 +1,7 @@
 """Where Tesseract's language data lies, and what identifies it."""
 
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from resources.errors import EngineError
 from resources.recipe import file_sha256
 
 PLACES = (
+    f"{sys.prefix}/usr/share/tesseract-ocr/5/tessdata",
     "/usr/share/tesseract-ocr/5/tessdata",
     "/usr/share/tesseract-ocr/4.00/tessdata",
     "/usr/share/tessdata",
@@ -17,7 +19,7 @@ PLACES = (
     "/home/linuxbrew/.linuxbrew/share/tessdata",
     "/opt/local/share/tessdata",
 )
-"""Debian and Ubuntu, Arch, Fedora, source builds and Homebrew on Intel, Homebrew on Apple, Linuxbrew, MacPorts."""
+"""Where `make setup` unpacks Debian's packages without root, Debian and Ubuntu, Arch, Fedora, source builds and Homebrew on Intel, Homebrew on Apple, Linuxbrew, MacPorts."""
 
 LANGUAGES = ("kor", "eng")
 INSTALL = (

@@ -7,6 +7,7 @@ from typing import Any, Protocol, Self
 
 import dagster as dg
 import pyarrow as pa
+from pydantic import Field
 
 
 class TableReader(Protocol):
@@ -77,7 +78,10 @@ class ReleasedFile:
 
 
 class ReleaseTarget(dg.ConfigurableResource, ABC):
-    """Where releases go."""
+    """Where releases go, and what they say of themselves."""
+
+    title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
+    license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")
 
     @abstractmethod
     def publish(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from resources.errors import StoreError
+from resources.files import cannot_write
 from resources.release.base import TableReader
-from resources.release.files import cannot_write
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""

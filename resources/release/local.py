@@ -8,11 +8,11 @@ import pyarrow as pa
 from filelock import FileLock
 from pydantic import Field
 
+from resources.files import file_sha256, replace_file
 from resources.release import sums
 from resources.release.base import ReleaseAbout, ReleasedFile, ReleaseInput, ReleaseTarget
 from resources.release.card import NAME, compose, front_matter, is_listed, render, split, stamped
 from resources.release.configs import CONFIGS, build, write
-from resources.release.files import file_sha256, replace_file
 from resources.release.inventory import features_of, part_path, published, survey
 
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"

@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+
 from resources.errors import StoreError
 
 _LEFT_OVER_SECONDS = 24 * 3600
@@ -37,6 +39,16 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
     return sha256, size
 
 
+def replace_bytes(path: Path, content: bytes | memoryview | pa.Buffer) -> tuple[str, int]:
+    """`replace_file` with content that is in memory."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(content)
+
+    return replace_file(path, write)
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -54,8 +66,10 @@ def _clear_left_overs(path: Path) -> None:
             left_over.unlink(missing_ok=True)
 
 
-def cannot_write(path: Path, error: OSError) -> str:
-    """What to tell a person whose file could not be written."""
+def cannot_write(path: Path | str, error: OSError) -> str:
+    """What to tell a person whose file could not be written; `path` may be a URL."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full: {path} was not written; free some space and run again"
-    return f"{path} was not written ({error.strerror or error}); check the folder and run again"
+        return (
+            f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
+        )
+    return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"
