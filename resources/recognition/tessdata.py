@@ -19,7 +19,8 @@ PLACES = (
     "/home/linuxbrew/.linuxbrew/share/tessdata",
     "/opt/local/share/tessdata",
 )
-"""Where `make setup` unpacks Debian's packages without root, Debian and Ubuntu, Arch, Fedora, source builds and Homebrew on Intel, Homebrew on Apple, Linuxbrew, MacPorts."""
+"""The virtual environment, where `make setup` unpacks Debian's packages without root; Debian and Ubuntu; Arch; Fedora;
+source builds and Homebrew on Intel; Homebrew on Apple; Linuxbrew; MacPorts."""
 
 LANGUAGES = ("kor", "eng")
 INSTALL = (
