@@ -47,7 +47,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
-.env: dagster.yaml
-	@mkdir -p .dagster && ln -sf ../dagster.yaml .dagster/dagster.yaml
+.env: deploy/local/dagster.yaml
+	@mkdir -p .dagster && ln -sf ../deploy/local/dagster.yaml .dagster/dagster.yaml
 	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@
 	@mkdir -p "$(DAGSTER_HOME)" && $(BIN)/dagster instance migrate > /dev/null 2>&1 || true

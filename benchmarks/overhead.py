@@ -84,7 +84,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"KOPUB_HOME": folder, "DAGSTER_HOME": f"{folder}/dagster"}
         Path(folder, "dagster").mkdir()
-        Path(folder, "dagster", "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+        Path(folder, "dagster", "dagster.yaml").write_text((ROOT / "deploy" / "local" / "dagster.yaml").read_text())
         from resources.pages.indexing import index
 
         manifest = index(corpus, Path(folder))

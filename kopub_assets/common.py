@@ -59,7 +59,12 @@ def _backfill_policy() -> dg.BackfillPolicy:
 def _column_schema(schema: pa.Schema) -> dg.TableSchema:
     return dg.TableSchema(
         [
-            dg.TableColumn(field.name, str(field.type), constraints=dg.TableColumnConstraints(nullable=field.nullable))
+            dg.TableColumn(
+                field.name,
+                str(field.type),
+                (field.metadata or {}).get(b"description", b"").decode(),
+                dg.TableColumnConstraints(nullable=field.nullable),
+            )
             for field in schema
         ]
     )

@@ -24,7 +24,7 @@ def show_status(settings: Settings, out: Console) -> None:
         title=f"{len(keys)} shards, profile {settings.profile_name}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("asset", no_wrap=True)
     for column in ("shards", "rows", *State, "computed"):

@@ -7,116 +7,119 @@ BOX = pa.list_(pa.float32(), 4)
 BOX_2D = pa.list_(pa.int32(), 4)
 """The same box on a grid of 0 to 1000 in both directions."""
 
-STATE = [
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("reason", pa.string()),
-    pa.field("fingerprint", pa.string(), nullable=False),
-]
-"""How the row ended, why, and the fingerprint of the inputs and the recipe that made it."""
 
-PAGE_ID = pa.field("page_id", pa.string(), nullable=False)
-PAGE_IDX = pa.field("page_idx", pa.int32(), nullable=False)
-"""Row of the page in its source shard, from 0."""
+def _column(name: str, kind: pa.DataType, says: str, nullable: bool = True) -> pa.Field:
+    """A column whose description is shown wherever its schema is."""
+    return pa.field(name, kind, nullable, {"description": says})
+
+
+STATE = [
+    _column("state", pa.string(), "ok, blank, failed or quarantined.", nullable=False),
+    _column("reason", pa.string(), "Why the row did not end as ok."),
+    _column("fingerprint", pa.string(), "Of the inputs and the recipe that made the row.", nullable=False),
+]
+
+PAGE_ID = _column("page_id", pa.string(), "Unique in the corpus.", nullable=False)
+PAGE_IDX = _column("page_idx", pa.int32(), "Row of the page in its source shard, from 0.", nullable=False)
+
+_REGION = pa.struct(
+    [
+        ("index", pa.int32()),
+        ("label", pa.string()),
+        ("task", pa.string()),
+        ("score", pa.float32()),
+        ("bbox", BOX),
+        ("bbox_2d", BOX_2D),
+        ("polygon", pa.list_(pa.list_(pa.float32(), 2))),
+    ]
+)
+_REGION_TEXT = pa.struct(
+    [
+        ("index", pa.int32()),
+        ("label", pa.string()),
+        ("native_label", pa.string()),
+        ("bbox_2d", BOX_2D),
+        ("content", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("finish_reason", pa.string()),
+        ("attempts", pa.int32()),
+        ("seconds", pa.float32()),
+    ]
+)
+_CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())])
 
 RAW_PAGES = pa.schema(
     [
         PAGE_ID,
         PAGE_IDX,
-        pa.field("doc_id", pa.string()),
-        pa.field("page_no", pa.int32()),
-        pa.field("sha256", pa.string()),
-        pa.field("format", pa.string()),
-        pa.field("width", pa.int32()),
-        pa.field("height", pa.int32()),
-        pa.field("n_bytes", pa.int64()),
-        pa.field("license", pa.string()),
-        pa.field("source", pa.string(), nullable=False),
+        _column("doc_id", pa.string(), "The document the page is of."),
+        _column("page_no", pa.int32(), "Number of the page in its document, from 1."),
+        _column("sha256", pa.string(), "Of the encoded image, as the source holds it."),
+        _column("format", pa.string(), "PNG, JPEG, WEBP or TIFF."),
+        _column("width", pa.int32(), "Pixels of the upright page."),
+        _column("height", pa.int32(), "Pixels of the upright page."),
+        _column("n_bytes", pa.int64(), "Size of the encoded image."),
+        _column("license", pa.string(), "As the source states it."),
+        _column("source", pa.string(), "Name of the source file.", nullable=False),
         *STATE,
     ]
 )
 
 LAYOUT_REGIONS = pa.schema(
-    [
-        PAGE_ID,
-        pa.field(
-            "regions",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("index", pa.int32()),
-                        ("label", pa.string()),
-                        ("task", pa.string()),
-                        ("score", pa.float32()),
-                        ("bbox", BOX),
-                        ("bbox_2d", BOX_2D),
-                        ("polygon", pa.list_(pa.list_(pa.float32(), 2))),
-                    ]
-                )
-            ),
-        ),
-        *STATE,
-    ]
+    [PAGE_ID, _column("regions", pa.list_(_REGION), "Regions in reading order; boxes in pixels and of 1000."), *STATE]
 )
 
 OCR_RESULTS = pa.schema(
     [
         PAGE_ID,
         PAGE_IDX,
-        pa.field(
-            "regions",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("index", pa.int32()),
-                        ("label", pa.string()),
-                        ("native_label", pa.string()),
-                        ("bbox_2d", BOX_2D),
-                        ("content", pa.string()),
-                        ("state", pa.string()),
-                        ("reason", pa.string()),
-                        ("finish_reason", pa.string()),
-                        ("attempts", pa.int32()),
-                        ("seconds", pa.float32()),
-                    ]
-                )
-            ),
-        ),
-        pa.field("markdown", pa.string()),
-        pa.field("image_crops", pa.list_(pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())]))),
-        pa.field("crop_images", pa.list_(pa.large_binary())),
+        _column("regions", pa.list_(_REGION_TEXT), "What was read from each region, and how."),
+        _column("markdown", pa.string(), "The page, with links to its crops."),
+        _column("image_crops", pa.list_(_CROP), "The pictures of the page."),
+        # With the page's row, so that a page and its pictures are written as one.
+        _column("crop_images", pa.list_(pa.large_binary()), "The JPEG of each entry of image_crops."),
         *STATE,
     ]
 )
-"""`crop_images` holds the JPEG of each entry of `image_crops`, so that a page and its pictures are written as one."""
 
-PARSED_TEXTS = pa.schema([PAGE_ID, pa.field("text", pa.string()), pa.field("n_chars", pa.int32()), *STATE])
-
-HF_RELEASE = pa.schema(
+PARSED_TEXTS = pa.schema(
     [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-        pa.field("rows", pa.int64()),
-        pa.field("bytes", pa.int64(), nullable=False),
+        PAGE_ID,
+        _column("text", pa.string(), "The page in reading order, without markup."),
+        _column("n_chars", pa.int32(), "Length of the text."),
+        *STATE,
     ]
 )
 
+HF_RELEASE = pa.schema(
+    [
+        _column("path", pa.string(), "Relative to the release.", nullable=False),
+        _column("sha256", pa.string(), "Of the file.", nullable=False),
+        _column("rows", pa.int64(), "Null for what is no table."),
+        _column("bytes", pa.int64(), "Size of the file.", nullable=False),
+    ]
+)
+
+_VECTOR = "float16 of L2 norm 1; null unless the state is ok."
+
 
 def page_embeddings(dim: int) -> pa.Schema:
-    """Vectors of pages: float16 of L2 norm 1, null unless the state is `ok`."""
-    return pa.schema([PAGE_ID, pa.field("vector", pa.list_(pa.float16(), dim)), *STATE])
+    """Vectors of pages."""
+    return pa.schema([PAGE_ID, _column("vector", pa.list_(pa.float16(), dim), _VECTOR), *STATE])
 
 
 def query_embeddings(dim: int) -> pa.Schema:
-    """Vectors of queries, with the query and the pages that answer it (ground truth, first one first)."""
+    """Vectors of queries, with the query and the pages that answer it."""
     return pa.schema(
         [
-            pa.field("query_id", pa.string(), nullable=False),
-            pa.field("query", pa.string(), nullable=False),
-            pa.field("answer", pa.string()),
-            pa.field("type", pa.string()),
-            pa.field("domain", pa.string()),
-            pa.field("ground_truth", pa.list_(pa.string()), nullable=False),
-            pa.field("vector", pa.list_(pa.float16(), dim)),
+            _column("query_id", pa.string(), "Unique in the corpus.", nullable=False),
+            _column("query", pa.string(), "As the source has it.", nullable=False),
+            _column("answer", pa.string(), "As the source has it."),
+            _column("type", pa.string(), "Where the answer stands: text, visual or cross."),
+            _column("domain", pa.string(), "As the source has it."),
+            _column("ground_truth", pa.list_(pa.string()), "Pages that answer, the first one first.", nullable=False),
+            _column("vector", pa.list_(pa.float16(), dim), _VECTOR),
             *STATE,
         ]
     )

@@ -20,6 +20,8 @@ HALF_SURE = 60
 """Confidence below which a word without Hangul is so rarely right that any English reading is better."""
 CERTAIN = 100
 """Confidence of a word that was not read but measured (dot leaders): never doubted."""
+READ_FOR_BULLETS = frozenset("ㆍ¢®©")
+"""What the engines make of a bullet; none of them starts a Korean line by itself."""
 BLANK = 0.17
 """Narrowest white space between words in widths of a Hangul syllable; between letters it is a third of that."""
 
@@ -185,5 +187,7 @@ def _after(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
 
 
 def joined(words: Sequence[Word]) -> str:
-    """The words as text, with the blanks that were printed."""
+    """The words as text, with the blanks that were printed; a lone sign at the start may stand for a bullet."""
+    if len(words) > 1 and words[0].text in READ_FOR_BULLETS and words[1].after_blank:
+        return f"• {joined(words[1:])}"
     return "".join(f" {word.text}" if word.after_blank and i else word.text for i, word in enumerate(words))

@@ -32,7 +32,8 @@ def ink_of(gray: "NDArray[np.uint8]") -> "NDArray[np.bool_]":
 def text_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     """Boxes around the rows of a block, uint8 (height, width), top to bottom; tight, without specks."""
     ink = ink_of(gray)
-    found = _joined(_filled(np.any(ink, axis=1)))
+    width = np.count_nonzero(np.any(ink, axis=0))
+    found = _joined(_filled(np.any(ink, axis=1)), width)
     rows = []
     for top, bottom in found:
         columns = np.flatnonzero(ink[top:bottom].any(axis=0))
@@ -51,8 +52,12 @@ def _filled(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def _joined(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Rows with their accents, dots and underlines: slivers go to the nearest row that stays a row."""
+def _joined(rows: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
+    """Rows with their accents, dots and underlines: slivers go to the nearest row that stays a row.
+
+    In a narrow block of `width` inked columns the parts of a syllable such as 끔 are rows of white
+    apart too, but closer to each other than lines of text are.
+    """
     if not rows:
         return []
     highest = max(end - start for start, end in rows)
@@ -61,7 +66,9 @@ def _joined(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
     for start, end in rows:
         last = joined[-1] if joined else (start, start)
         sliver = min(end - start, last[1] - last[0]) < typical / 2
-        if joined and sliver and start - last[1] < 0.35 * typical and end - last[0] < 1.6 * typical:
+        gap, height = start - last[1], end - last[0]
+        part = width < 4 * height and gap < 0.1 * min(width, 2 * height)
+        if joined and ((sliver and gap < 0.35 * typical and height < 1.6 * typical) or part):
             joined[-1] = (last[0], end)
         else:
             joined.append((start, end))
