@@ -32,7 +32,7 @@ def ink_of(gray: "NDArray[np.uint8]") -> "NDArray[np.bool_]":
 def text_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     """Boxes around the rows of a block, uint8 (height, width), top to bottom; tight, without specks."""
     ink = ink_of(gray)
-    width = np.count_nonzero(np.any(ink, axis=0))
+    width = int(np.any(ink, axis=0).sum())
     found = _joined(_filled(np.any(ink, axis=1)), width)
     rows = []
     for top, bottom in found:
