@@ -65,7 +65,7 @@ def layout_regions(
         return {
             "regions": labels.total(),
             "regions_by_label": dict(labels.most_common()),
-            "page": first_page(corpus, shard, store.read("raw_pages", shard), table),
+            "page": first_page(corpus, shard, page_rows(store, shard), table),
             **layout.report(),
         }
 

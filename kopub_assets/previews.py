@@ -1,9 +1,11 @@
 """Small previews for the UI: they live in the event log, so each is bounded."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import dagster as dg
 import pyarrow as pa
 
-from resources.errors import UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.drawing import preview
 from resources.pages.images import decode
@@ -12,31 +14,30 @@ from resources.states import State
 _CHARACTERS = 1500
 
 
-def first_page(corpus: Corpus, shard: str, pages: pa.Table, layout: pa.Table | None = None) -> dg.MarkdownMetadataValue:
-    """The shard's first usable page, with the boxes and the reading order of `layout` drawn on it."""
-    shown = layout if layout is not None else pages
-    row = next((row for row in shown.drop_columns([]).to_pylist() if row["state"] == State.OK), None)
+def first_page(
+    corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layout: pa.Table
+) -> dg.MarkdownMetadataValue:
+    """The shard's first page that has regions, with their boxes, labels and reading order drawn on it."""
+    row = next((row for row in layout.to_pylist() if row["state"] == State.OK), None)
     if row is None:
         return dg.MetadataValue.md("no page to show")
-    page_idx = pages["page_idx"][pages["page_id"].index(row["page_id"]).as_py()].as_py()
+    page_id, page_idx = next((page["page_id"], page["page_idx"]) for page in pages if page["page_id"] == row["page_id"])
     with corpus.reader(shard) as source:
-        try:
-            image = decode(source.bytes(page_idx))
-        except UndecodableImage as error:
-            return dg.MetadataValue.md(f"{row['page_id']}: {error}")
-    boxes = [(region["bbox"], region["label"], region["index"]) for region in row.get("regions") or ()]
-    return dg.MetadataValue.md(f"{row['page_id']}\n\n![{row['page_id']}]({preview(image, boxes)})")
+        image = decode(source.bytes(page_idx))
+    boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]
+    return dg.MetadataValue.md(f"{_fenced(page_id)}\n\n![page]({preview(image, boxes)})")
 
 
 def first_text(table: pa.Table, column: str) -> dg.MarkdownMetadataValue:
-    """The beginning of the first page that has text, as it is: fenced, so that nothing in it is rendered."""
+    """The beginning of the first page that has text, as it is."""
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if text:
-            return dg.MetadataValue.md(f"{page_id}\n\n{_fenced(text[:_CHARACTERS])}")
+            return dg.MetadataValue.md(_fenced(f"{page_id}\n\n{text[:_CHARACTERS]}"))
     return dg.MetadataValue.md("no text")
 
 
 def _fenced(text: str) -> str:
+    """Markdown that shows `text` as it is: nothing that a page says is rendered."""
     fence = "`" * 3
     while fence in text:
         fence += "`"

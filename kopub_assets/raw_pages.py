@@ -1,13 +1,13 @@
 """The pages of a shard as they came: identity, size, and whether their bytes can be used."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.common import ShardRun, accounting_checks, table_asset
-from kopub_assets.previews import first_page
 from kopub_assets.recipes import own_recipe
 from kopub_assets.shard_loop import Owed, Row
 from resources.errors import UndecodableImage
@@ -56,6 +56,7 @@ def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corp
                     yield page.id, {"state": State.QUARANTINED, "reason": str(error)}
 
     def describe(table: pa.Table, shard: str) -> dict[str, object]:
-        return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "page": first_page(corpus, shard, table)}
+        formats = Counter(filter(None, table["format"].to_pylist()))
+        return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "formats": dict(formats.most_common())}
 
     yield from ShardRun(context, store, RAW_PAGES, OWN, owed, make, describe).materialize()

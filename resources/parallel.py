@@ -1,6 +1,6 @@
 """One way to run a function over a stream with several threads and a bounded number in flight."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import TypeVar
@@ -9,7 +9,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int) -> Iterator[Out]:
+def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int) -> Generator[Out, None, None]:
     """Yield `function(item)` for every item, in order of completion.
 
     At most `2 * threads` items are taken ahead, so a stream of decoded pages never fills the

@@ -131,7 +131,7 @@ class ShardStore(dg.ConfigurableResource):
 class Journal:
     """Rows that are finished while their table is not: small Parquet parts, each written whole."""
 
-    SHARE = 0.02
+    SHARE = 0.01
     """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
 
     def __init__(self, store: ShardStore, folder: str, schema: pa.Schema) -> None:
