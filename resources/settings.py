@@ -20,6 +20,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from resources.configured import configured
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError
 from resources.gates import Gates
@@ -89,7 +90,7 @@ class Settings:
         self.layout: LayoutDetector = self._engine("layout", profile.layout)
         self.recognition: Recognizer = self._engine("recognition", profile.recognition)
         self.embedding: Embedder = self._engine("embedding", profile.embedding)
-        self.corpus = Corpus(home=str(home))
+        self.corpus = configured(Corpus, home=str(home))
         self.store = self._make("store", ShardStore, {"url": str(home / "store"), **profile.store})
         self.release = self._make("release", LocalRelease, {"folder": str(home / "release"), **profile.release})
         self.gates = self._make("gates", Gates, profile.gates)
@@ -131,7 +132,7 @@ class Settings:
             known = ", ".join(sorted(set(resource.model_fields)))
             raise ConfigError(f"{self._where(section)} has no key {sorted(unknown)[0]!r}; it has {known}")
         try:
-            return resource(**keys)
+            return configured(resource, **keys)
         except (ValidationError, dg.DagsterInvalidConfigError) as error:
             raise ConfigError(f"{self._where(section)}.{_first_problem(error)}") from None
 

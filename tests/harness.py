@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from definitions import definitions
 from kopub_assets.recipes import PARENTS
+from resources.configured import configured
 from resources.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
@@ -55,21 +56,29 @@ class Platform:
             "store": self.store,
             "corpus": Corpus(home=str(self.home)),
             "layout": OneRegionLayout(diary=str(self.home / "layout.diary")),
-            "recognition": SlowReader(diary=str(self.home / "recognition.diary")),
+            "recognition": configured(SlowReader, diary=str(self.home / "recognition.diary"), prompt="read"),
             "embedding": UnitEmbedder(),
             "release": LocalRelease(folder=str(self.home / "release")),
             "gates": Gates(),
             **self.engines,
         }
 
-    def run(self, select: str = "*", first: str = "shard_00", last: str | None = None) -> dg.ExecuteInProcessResult:
-        """Materialize a selection over one shard or a range of shards, in one run."""
+    def run(
+        self,
+        select: str = "*",
+        first: str = "shard_00",
+        last: str | None = None,
+        launchpad: dict[str, dict[str, Any]] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources."""
+        overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
         return dg.materialize(
             ASSETS,
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
             tags={} if last is None else {RANGE_START: first, RANGE_END: last},
             resources=self.resources(),
+            run_config={"resources": overrides},
             instance=self.instance,
             raise_on_error=False,
         )

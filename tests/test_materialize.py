@@ -103,6 +103,13 @@ def test_the_data_version_follows_the_recipes(platform: Platform):
     }
 
 
+def test_a_field_set_in_the_launchpad_counts_for_that_run(platform: Platform):
+    assert platform.run(launchpad={"recognition": {"prompt": "say"}, "gates": {"max_empty_jump": 0.5}}).success
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "say a_1"
+    platform.run()
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+
+
 def test_a_page_that_failed_is_tried_again_and_the_others_are_not(platform: Platform):
     broken = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
     platform.engines["layout"] = broken
