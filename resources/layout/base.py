@@ -65,5 +65,5 @@ class LayoutDetector(Engine):
         """
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the pages detected so far worth a plot (stage seconds, fallbacks taken)."""
+        """Figures of the last `detect` that are worth a plot (seconds of each stage, fallbacks taken)."""
         return {}

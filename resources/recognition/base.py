@@ -62,5 +62,5 @@ class Recognizer(Engine):
         """
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the pages read so far worth a plot."""
+        """Figures of the last `read` that are worth a plot."""
         return {}
