@@ -115,7 +115,7 @@ class PPDocLayout(LayoutDetector):
         verdict.check()
 
     def report(self) -> dict[str, float | str]:
-        """Of the last `detect`: pages, pages/s, seconds of each stage, regions by label, boxes dropped by rule, fallbacks, peak memory.
+        """Of the last `detect`: pages/s, seconds of each stage, counts by label and rule, fallbacks, peak memory.
 
         `seconds_decode` adds up all threads; the other stages run one at a time. `seconds_total`,
         and with it pages/s, holds the time that the caller takes for each page too.
