@@ -49,6 +49,21 @@ def replace_bytes(path: Path, content: bytes | memoryview | pa.Buffer) -> tuple[
     return replace_file(path, write)
 
 
+def write_new(path: Path, content: pa.Buffer) -> None:
+    """Write a file of a name that nobody else uses. Raises `StoreError`."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(cannot_write(path, error)) from error
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -69,7 +84,5 @@ def _clear_left_overs(path: Path) -> None:
 def cannot_write(path: Path | str, error: OSError) -> str:
     """What to tell a person whose file could not be written; `path` may be a URL."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
-        )
+        return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
     return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"

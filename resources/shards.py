@@ -3,7 +3,7 @@
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pydantic import Field
 
 from resources.errors import StoreError
-from resources.files import cannot_write, replace_bytes
+from resources.files import cannot_write, replace_bytes, write_new
 
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
@@ -60,7 +60,7 @@ class ShardStore(dg.ConfigurableResource):
     def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
-        self._publish(self._path(asset, shard), table.replace_schema_metadata(stamped))
+        self._put(self._path(asset, shard), table.replace_schema_metadata(stamped), replace_bytes)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
@@ -115,12 +115,12 @@ class ShardStore(dg.ConfigurableResource):
                 f"{self._path(asset, shard)} is not a readable table ({error}): delete it and materialize {asset} again"
             ) from None
 
-    def _publish(self, path: str, table: pa.Table) -> None:
+    def _put(self, path: str, table: pa.Table, write_local: Callable[[Path, pa.Buffer], object]) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=_COMPRESSION)
         fs, content = self._fs, sink.getvalue()
         if isinstance(fs, LocalFileSystem):
-            replace_bytes(Path(path), content)
+            write_local(Path(path), content)
             return
         try:
             fs.pipe_file(path, content.to_pybytes())
@@ -138,19 +138,13 @@ class Journal:
         self._store = store
         self._folder = folder
         self._schema = schema
+        self._written: list[pa.Table] | None = None
         self._waiting: list[dict[str, Any]] = []
         self._not_before = 0.0
 
     def rows(self) -> pa.Table:
-        """Everything journalled so far, oldest first; parts of another schema are of no use and left out."""
-        fs = self._store._fs
-        tables = [self._schema.empty_table()]
-        for path in self._parts():
-            with fs.open(path, "rb") as file:
-                part = pq.read_table(file)
-            if part.schema.equals(self._schema):
-                tables.append(part)
-        return pa.concat_tables(tables)
+        """Everything written so far, oldest first; parts of another schema are of no use and left out."""
+        return pa.concat_tables([self._schema.empty_table(), *self._parts()])
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
@@ -161,9 +155,11 @@ class Journal:
     def flush(self) -> None:
         if not self._waiting:
             return
+        written = self._parts()
         started = time.monotonic()
-        part = f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet"
-        self._store._publish(part, pa.Table.from_pylist(self._waiting, self._schema))
+        rows = pa.Table.from_pylist(self._waiting, self._schema)
+        self._store._put(f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet", rows, write_new)
+        written.append(rows)
         self._waiting = []
         finished = time.monotonic()
         self._not_before = finished + (finished - started) / self.SHARE
@@ -173,10 +169,18 @@ class Journal:
         fs = self._store._fs
         if fs.exists(self._folder):
             fs.rm(self._folder, recursive=True)
+        self._written = []
 
-    def _parts(self) -> list[str]:
-        fs = self._store._fs
-        fs.invalidate_cache()
-        if not fs.exists(self._folder):
-            return []
-        return sorted(path for path in fs.ls(self._folder, detail=False) if path.endswith(".parquet"))
+    def _parts(self) -> list[pa.Table]:
+        """The parts on the disk, read once; this journal's own ones are added as it writes them."""
+        if self._written is None:
+            fs = self._store._fs
+            fs.invalidate_cache()
+            found = fs.ls(self._folder, detail=False) if fs.exists(self._folder) else []
+            parts = [self._read(path) for path in sorted(found) if path.endswith(".parquet")]
+            self._written = [part for part in parts if part.schema.equals(self._schema)]
+        return self._written
+
+    def _read(self, path: str) -> pa.Table:
+        with self._store._fs.open(path, "rb") as file:
+            return pq.read_table(file)

@@ -2,19 +2,24 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from importlib.metadata import version
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from resources.errors import UndecodableImage
 from resources.layout.base import LayoutDetector, PageLayout, Region, Task
+from resources.layout.formulas import find_formulas
 from resources.layout.ink import BLANK_SHARE, ink_share
 from resources.layout.labelling import label_blocks
-from resources.layout.segmentation import segment
+from resources.layout.segmentation import Segmentation, segment
 from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.states import State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
 """All else is read as text, running heads and page numbers too: on a CPU they cost next to nothing."""
@@ -25,11 +30,25 @@ class CpuLayout(LayoutDetector):
 
     code: ClassVar[tuple[str, ...]] = tuple(
         f"resources.layout.{module}"
-        for module in ("cpu", "segmentation", "labelling", "xycut", "lines", "rules", "figures", "boxes", "ink")
+        for module in (
+            "cpu",
+            "segmentation",
+            "labelling",
+            "xycut",
+            "lines",
+            "rules",
+            "figures",
+            "formulas",
+            "boxes",
+            "ink",
+        )
     )
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
+
+    def weights(self) -> dict[str, str]:
+        return {"opencv": version("opencv-python-headless")}
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         yield from bounded_map(detect_page, pages, self.threads or os.cpu_count() or 1)
@@ -51,12 +70,26 @@ def detect_page(page: Page) -> PageLayout:
         return PageLayout(page.page_id, State.FAILED, f"the page cannot be segmented: {error.err}")
     if not found.blocks:
         return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
+    regions = tuple(
+        Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box)
+        for index, (box, label) in enumerate(_labelled(found, gray))
+    )
+    return PageLayout(page.page_id, State.OK, regions=regions)
+
+
+def _labelled(
+    found: Segmentation, gray: "NDArray[np.uint8]"
+) -> Iterator[tuple[tuple[float, float, float, float], str]]:
+    """Boxes in pixels of the full page, with their labels, in reading order."""
+    labels = label_blocks(found)
+    formulas = {formula.blocks[0]: formula for formula in find_formulas(found, labels, gray)}
+    inside = {place for formula in formulas.values() for place in formula.blocks}
     height, width = gray.shape
-    regions = []
-    for index, (block, label) in enumerate(zip(found.blocks, label_blocks(found), strict=True)):
-        x1, y1, x2, y2 = (edge / found.scale for edge in block.box)
-        # Half-size pixels cut off the soft edge of the letters; one more on each side brings it back.
-        pad = 1 / found.scale
-        box = (max(0.0, x1 - pad), max(0.0, y1 - pad), min(float(width), x2 + pad), min(float(height), y2 + pad))
-        regions.append(Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box))
-    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
+    for place, (block, label) in enumerate(zip(found.blocks, labels, strict=True)):
+        if place in formulas:
+            yield from formulas[place].parts
+        elif place not in inside:
+            x1, y1, x2, y2 = (edge / found.scale for edge in block.box)
+            # Half-size pixels cut off the soft edge of the letters; one more on each side brings it back.
+            pad = 1 / found.scale
+            yield (max(0.0, x1 - pad), max(0.0, y1 - pad), min(width, x2 + pad), min(height, y2 + pad)), label

@@ -7,6 +7,7 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def write(table: pa.Table, path: Path) -> None:
             writer.write_table(table, row_group_size=rows)
 
 
+@cache
 def page_features() -> "Features":
     from datasets import Features, Value
 
@@ -96,6 +98,7 @@ def page_features() -> "Features":
     )
 
 
+@cache
 def region_features() -> "Features":
     from datasets import Features, List, Value
 
@@ -119,6 +122,7 @@ def region_features() -> "Features":
     )
 
 
+@cache
 def crop_features() -> "Features":
     from datasets import Features, Image, List, Value
 
@@ -134,12 +138,14 @@ def crop_features() -> "Features":
     )
 
 
+@cache
 def vector_features(dim: int) -> "Features":
     from datasets import Features, List, Value
 
     return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
 
 
+@cache
 def query_features(dim: int) -> "Features":
     from datasets import Features, List, Value
 
@@ -158,6 +164,7 @@ def query_features(dim: int) -> "Features":
     )
 
 
+@cache
 def qrel_features() -> "Features":
     from datasets import Features, Value
 
