@@ -34,7 +34,7 @@ _COLOURS = {
     **dict.fromkeys(("header", "footer", "number", "footnote", "vision_footnote"), _MARGIN),
 }
 
-_SIDES = (900, 800, 720, 640, 560, 480, 400, 300, 200, 100)
+_SIDES = (900, 720, 560, 400, 200, 100)
 """Lengths of the longer side tried in turn, in pixels: the first is read with ease, at the last only boxes are seen."""
 _FADE = 0.5
 """Half-way to white, the page stays legible, its boxes stand out, and it takes half the bytes."""
