@@ -7,6 +7,7 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
+from kopub_cli import serve
 from resources.errors import KopubError
 from resources.settings import ROOT, load_settings
 
@@ -15,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
 )
+app.add_typer(serve.app, name="serve")
 out = Console()
 
 

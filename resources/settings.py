@@ -2,7 +2,8 @@
 
 A profile is a YAML file of sections, one per collaborator. `engine` names the implementation and
 `model` a pin of `models.yaml`; every other key is a field of the engine's class, which is therefore
-the schema. `KOPUB_<SECTION>__<KEY>` in the environment overrides a key.
+the schema. The model server of an engine has a section of its own in it, `server`.
+`KOPUB_<SECTION>__<KEY>` in the environment overrides a key.
 """
 
 from functools import cache
@@ -29,6 +30,7 @@ from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
 from resources.release.local import LocalRelease
 from resources.shards import ShardStore
+from resources.vllm.server import VLLMServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES = ROOT / "profiles"
@@ -39,7 +41,10 @@ ENGINES: dict[str, dict[str, str]] = {
         "cpu": "resources.layout.cpu:CpuLayout",
         "pp_doclayout": "resources.layout.pp_doclayout:PPDocLayout",
     },
-    "recognition": {"tesseract": "resources.recognition.tesseract:TesseractRecognizer"},
+    "recognition": {
+        "tesseract": "resources.recognition.tesseract:TesseractRecognizer",
+        "glm_ocr": "resources.recognition.glm_ocr:GlmOcrRecognizer",
+    },
     "embedding": {"hashed": "resources.embedding.hashed:HashedEmbedder"},
 }
 """Implementations by section and `engine`. Importing one of these modules loads no model library."""
@@ -113,8 +118,17 @@ class Settings:
         name = keys.get("engine")
         if name not in known:
             raise ConfigError(f"{self._where(section)}.engine is {name!r}; choose one of {', '.join(sorted(known))}")
+        engine = resolve_name(known[name])
         fields = {key: value for key, value in keys.items() if key not in ("engine", "model")}
-        return self._make(section, resolve_name(known[name]), {**self._pin(section, keys.get("model")), **fields})
+        pin = self._pin(section, keys.get("model"))
+        if "server" in engine.model_fields:
+            served = {"model": pin["repo"], "revision": pin["revision"]} if pin else {}
+            fields["server"] = self._make(f"{section}.server", VLLMServer, {**served, **fields.get("server", {})})
+        else:
+            fields = {**pin, **fields}
+        if "reuse_folder" in engine.model_fields:
+            fields = {"reuse_folder": str(self.home / "reuse" / section), **fields}
+        return self._make(section, engine, fields)
 
     def _pin(self, section: str, model: str | None) -> dict[str, Any]:
         if model is None:

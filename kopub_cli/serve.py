@@ -1,0 +1,56 @@
+"""`kopub serve`: the model servers that run on this machine."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from resources.errors import EngineError
+from resources.vllm.inventory import Server, servers
+from resources.vllm.inventory import stop as stop_server
+
+app = typer.Typer(no_args_is_help=True, help="The model servers that run on this machine.")
+out = Console()
+
+
+@app.command()
+def status() -> None:
+    """List the servers, who uses them, and when they will be stopped."""
+    running = servers()
+    if not running:
+        out.print("No model server runs; the next materialization that needs one starts it.")
+        return
+    table = Table(box=None, header_style="bold")
+    for column in ("server", "model", "state", "GPU", "used by", "log"):
+        table.add_column(column, overflow="fold")
+    for server in running:
+        table.add_row(
+            server.key[:6],
+            server.specification.model,
+            _condition(server),
+            ", ".join(server.specification.gpus) or "none",
+            ", ".join(map(str, server.users)) or "nobody",
+            str(server.folder.log(0)),
+        )
+    out.print(table)
+
+
+@app.command()
+def stop(
+    server: Annotated[str, typer.Argument(help="A server's name in `kopub serve status`; all, when left out.")] = "",
+    force: Annotated[bool, typer.Option(help="Also a server that is in use.")] = False,
+) -> None:
+    """Stop servers now instead of when their idle time is over."""
+    chosen = [running for running in servers() if running.key.startswith(server)]
+    if server and not chosen:
+        raise EngineError(f"no server {server} runs; see `kopub serve status`")
+    for running in chosen:
+        stop_server(running, force)
+        out.print(f"stopped {running.key[:6]} {running.specification.model}")
+
+
+def _condition(server: Server) -> str:
+    left = server.idle_left
+    restarts = f", {len(server.state.restarts)} restarts" if server.state.restarts else ""
+    return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"

@@ -1,0 +1,84 @@
+"""What the last lines of a server's log most likely mean. Pure."""
+
+import re
+from collections.abc import Sequence
+
+_CAUSES: tuple[tuple[str, str], ...] = (
+    (
+        r"Address already in use|Errno 98",
+        "the port is taken; free it, or leave `port` at 0 for any free one",
+    ),
+    (
+        r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks"
+        r"|is less than desired GPU memory utilization|larger than the available KV cache memory",
+        "the GPU's memory does not suffice; stop what else runs there, or lower max_model_len, max_num_seqs or "
+        "max_num_batched_tokens, or change gpu_memory_utilization",
+    ),
+    (
+        r"DefaultCPUAllocator: can't allocate|Cannot allocate memory|MemoryError|Not enough .*memory",
+        "the machine's memory does not suffice; lower max_num_batched_tokens or the cache, or free memory",
+    ),
+    (
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|no CUDA-capable device"
+        r"|Found no NVIDIA driver|Failed to infer device type|libcuda\.so|CUDA error: no kernel image",
+        "no GPU that this build of vLLM can use; check nvidia-smi and the driver's version",
+    ),
+    (
+        r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|LocalEntryNotFoundError|OfflineModeIsEnabled"
+        r"|Can't load the (configuration|model)|is not a local folder and is not a valid model"
+        r"|does not appear to have a file|Invalid repository ID or local directory"
+        r"|Cannot find any (model )?weights|couldn't connect to"
+        r"|Repo id must|safetensors_rust\.SafetensorError|HeaderTooLarge",
+        "the model or its weights cannot be found or read; check model, revision and access to the hub",
+    ),
+    (
+        r"No space left on device",
+        "the disk is full; free space where the model cache or the log lies",
+    ),
+    (
+        r"unrecognized arguments?|invalid choice|expected one argument|invalid .* value|error: argument",
+        "this vLLM does not know a flag or its value; compare extra_flags with `vllm serve --help=all`",
+    ),
+    (
+        r"are not supported for now|does not recognize this architecture|No module named|ImportError"
+        r"|has no attribute|undefined symbol|PackageNotFoundError",
+        "this vLLM, or a library beside it, is of another version than the model needs; install the pinned one",
+    ),
+    (
+        r"max_num_batched_tokens .*(smaller|larger)|max_model_len .*is greater than|validation errors? for",
+        "the lengths in the profile contradict each other or the model; the message says which",
+    ),
+)
+"""(what the log says, the cause and what to do), most telling first: a cause often drags later ones behind it."""
+
+_ERROR = re.compile(r"(^|\s)(\w*(Error|Exception)\b.*|error: .*|ERROR.*)")
+_PREFIX = re.compile(r"^(\(\S+( pid=\d+)?\) )*((ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\S* \d\S* (\[\S+\] ?)?)?")
+_KILLED = 128 + 9
+_LONGEST = 300
+"""Characters of a log line that a one-line message can bear."""
+
+
+def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
+    """The cause in words and the line that tells it; the last error line when none is known.
+
+    `status` is the server's exit status, 128 + n for signal n.
+    """
+    if status == _KILLED:
+        return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"
+    for pattern, meaning in _CAUSES:
+        telling = [line for line in lines if re.search(pattern, line)]
+        if telling:
+            return f"{meaning} ({plain(telling[-1])})"
+    errors = [line for line in lines if _ERROR.search(line)]
+    last = errors or [line for line in lines if line.strip()]
+    return plain(last[-1]) if last else "it printed nothing"
+
+
+def port_taken(lines: Sequence[str]) -> bool:
+    """Whether another process got the port first."""
+    return any(re.search(_CAUSES[0][0], line) for line in lines)
+
+
+def plain(line: str) -> str:
+    """A log line without the prefixes of process, level and time."""
+    return _PREFIX.sub("", line.strip()).strip()[:_LONGEST]

@@ -1,0 +1,58 @@
+"""A running server as its clients hold it, in any process."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources.vllm.metrics import Samples, parse, report, total
+from resources.vllm.ready import BadProbe, NotListening, Target, answers, metrics_text
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`urls` are equal replicas; `model` is the name that requests carry; `api_key` is "" when none is asked for.
+
+    `folder` and `boot` tell which start of a managed server this is; an external one has no folder.
+    """
+
+    urls: tuple[str, ...]
+    api_key: str = field(repr=False)
+    model: str
+    runner: str = "generate"
+    images: bool = True
+    folder: Path | None = None
+    boot: int = 0
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """One for each replica."""
+        return tuple(Target(url, self.api_key, self.model, self.runner, self.images) for url in self.urls)
+
+    def alive(self, seconds: float = 30.0) -> bool:
+        """Whether every replica gets something done within `seconds`; a long queue does not look like a hang."""
+        with ThreadPoolExecutor(len(self.urls)) as pool:
+            return all(pool.map(lambda target: answers(target, seconds), self.targets))
+
+    def samples(self) -> Samples:
+        """All counters and gauges of the replicas now, summed. Raises as `ready.probe` does."""
+        return total(parse(metrics_text(target)) for target in self.targets)
+
+
+class Meter:
+    """What a server does between two moments."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._started = time.monotonic()
+        self._before = endpoint.samples()
+
+    def report(self, endpoint: Endpoint) -> dict[str, float | str]:
+        """Figures for a run's metadata, of `endpoint` or the one that replaced it.
+
+        A server that cannot be asked any more costs the figures, not the finished work.
+        """
+        try:
+            after = endpoint.samples()
+        except (NotListening, BadProbe, TimeoutError) as error:
+            return {"server_metrics": f"not available: {error}"}
+        return {**report(self._before, after, time.monotonic() - self._started)}

@@ -1,0 +1,68 @@
+"""A server's fields as the arguments and the environment of `vllm serve`, each with its reason. Pure."""
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from resources.vllm.server import VLLMServer
+
+ENVIRONMENT = {
+    # Several processes that each start a thread per core starve one another; vLLM's work is on the GPU.
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Nothing is reported to anybody.
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # Log lines arrive when they are printed.
+    "PYTHONUNBUFFERED": "1",
+}
+"""What a server's environment gets unless the profile's `env` says otherwise."""
+
+
+def serve_arguments(server: "VLLMServer") -> list[str]:
+    """Arguments after `vllm serve`, the port left to the supervisor. The key travels in the environment, never here."""
+    images = server.images_per_prompt
+    arguments = [
+        server.checkpoint,
+        "--served-model-name", server.checkpoint,
+        # Only this machine's own processes are clients.
+        "--host", "127.0.0.1",
+        "--runner", server.runner,
+        "--dtype", server.dtype,
+        # Requests as they occur hold one picture. A video limit of 0 spares vLLM's start-up profiling of the
+        # longest video, and with it gigabytes of GPU memory kept for what never comes.
+        "--limit-mm-per-prompt", json.dumps({"image": images, "video": 0}),
+        "--max-model-len", str(server.max_model_len),
+        "--max-num-seqs", str(server.max_num_seqs),
+        # Also the size of the encoder's cache and the budget of one of its steps: a picture of more tokens than
+        # this would be refused with HTTP 400, so `VLLMServer` checks it against `max_image_tokens`.
+        "--max-num-batched-tokens", str(server.max_num_batched_tokens),
+        # Every crop is unique and its prompt begins with it, so nothing is ever found in either cache; filling
+        # them costs a hash of all pixels and host memory for each API process.
+        "--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching",
+        "--mm-processor-cache-gb", _number(server.mm_cache_gb),
+        "--api-server-count", str(server.api_server_count),
+        "--renderer-num-workers", str(server.renderer_workers),
+        # A log line for each region would be the log.
+        "--disable-uvicorn-access-log",
+    ]  # fmt: skip
+    optional = {
+        "--revision": server.revision,
+        "--quantization": server.quantization,
+        "--kv-cache-dtype": server.kv_cache_dtype,
+        # A share of the card suits an own GPU; a fixed size suits a CPU, whose memory is everybody's.
+        "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
+        "--kv-cache-memory-bytes": server.kv_cache_memory,
+        "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
+    }
+    given = [word for flag, value in optional.items() if value for word in (flag, value)]
+    return [*arguments, *given, *server.extra_flags]
+
+
+def serve_environment(server: "VLLMServer") -> dict[str, str]:
+    """What the server's environment has beyond the one it is started from."""
+    return {**ENVIRONMENT, **server.env}
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"

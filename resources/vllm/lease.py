@@ -1,0 +1,230 @@
+"""The right to use a managed server, shared by any number of processes; the first to ask has it started."""
+
+import fcntl
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from resources.errors import EngineError
+from resources.vllm.endpoint import Endpoint
+from resources.vllm.folder import (
+    POLL,
+    Phase,
+    ServerFolder,
+    Specification,
+    State,
+    locked,
+    runtime_folder,
+    server_folders,
+)
+from resources.vllm.progress import LogTail, remaining, stage
+from resources.vllm.supervisor import ANOTHER_RUNS
+
+_STOP_SECONDS = 120.0
+"""A server that is just being stopped gives the lease up well within this."""
+_SPAWN_SECONDS = 60.0
+"""For an interpreter to start on a busy machine."""
+_SUPERVISORS = 3
+"""Supervisors that one caller starts; when so many vanish, something kills them."""
+_NEWS_SECONDS = 10.0
+"""Between two lines on a start's progress."""
+_TURN_NEWS_SECONDS = 60.0
+_TURN_SECONDS = 1.0
+"""Every start waits for an instant; longer is for a GPU."""
+_SHOWN = 20
+"""Log lines shown when a start fails."""
+_ROOT = Path(__file__).resolve().parents[2]
+
+_in_use: list[tuple[str, frozenset[str], bool]] = []
+"""(server, GPUs, whether it shares them) of the leases that this process holds."""
+
+
+@contextmanager
+def leased(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
+    """Use the server of `key`, started or waited for if need be. Raises `EngineError` when it cannot be had."""
+    folder = ServerFolder(_runtime() / key)
+    folder.path.mkdir(mode=0o700, exist_ok=True)
+    use = (key, frozenset(specification.gpus), specification.share_gpu)
+    _refuse_waiting_for_oneself(use, specification)
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
+        except TimeoutError as error:
+            raise EngineError(
+                f"the server of {specification.model} is being stopped and does not end: {error}"
+            ) from None
+        held.callback(folder.lease.touch)  # the idle time begins
+        _in_use.append(use)
+        held.callback(_in_use.remove, use)
+        yield _ready(folder, specification, 0, None, log)
+
+
+def restarted(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
+    """The server that replaces one which died or hangs; all who ask for the same one get the same.
+
+    The supervisor first makes sure that it does hang. Raises `EngineError` when it was restarted too
+    often, was stopped on purpose, or does not come up again. The caller holds a lease.
+    """
+    assert endpoint.folder is not None
+    folder = ServerFolder(endpoint.folder)
+    folder.restart_request(endpoint.boot).touch()
+    return _ready(folder, None, endpoint.boot, endpoint.boot, log)
+
+
+def _ready(
+    folder: ServerFolder, specification: Specification | None, after: int, joined: int | None, log: logging.Logger
+) -> Endpoint:
+    """Wait for a ready server of a boot later than `after`, starting supervisors as needed.
+
+    `joined` is the boot whose end concerns the caller; None until there is one.
+    """
+    news = _News(folder, log, restart=joined is not None)
+    started = 0
+    while True:
+        supervised = folder.supervised
+        state = folder.state
+        if state is not None and supervised and state.phase.lives:
+            joined = state.boot if joined is None else joined
+            if state.phase is Phase.READY and state.boot > after:
+                news.finish(state)
+                return _endpoint(folder, state)
+            news.tell(state)
+        elif state is not None and joined is not None and state.boot >= joined and not state.phase.lives:
+            if state.phase is not Phase.STOPPING:
+                raise news.failure(state)
+        elif not supervised:
+            if started == _SUPERVISORS:
+                raise EngineError(f"{started} supervisors of {_name(folder)} vanished; see {folder.supervisor_log}")
+            _start_supervisor(folder, specification)
+            started += 1
+            # What was read before is the past.
+            after_start = folder.state
+            joined = after_start.boot if after_start else joined
+            continue
+        time.sleep(POLL)
+
+
+def _start_supervisor(folder: ServerFolder, specification: Specification | None) -> None:
+    try:
+        with locked(folder.starting, fcntl.LOCK_EX, _SPAWN_SECONDS), folder.supervisor_log.open("ab") as output:
+            if folder.supervised:
+                return
+            if specification is not None:
+                folder.write_specification(specification)
+            status = subprocess.run(
+                [sys.executable, "-m", "resources.vllm.supervisor", str(folder.path)],
+                cwd=_ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                timeout=_SPAWN_SECONDS,
+                check=False,
+            ).returncode
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        raise EngineError(f"the supervisor of the server could not be started in time: {error}") from None
+    if status not in (0, ANOTHER_RUNS):
+        lines = folder.supervisor_log.read_text("utf-8", errors="replace").splitlines()
+        raise EngineError(f"the supervisor of the server did not start: {lines[-1] if lines else 'no message'}")
+
+
+class _News:
+    """Tells the caller how a start goes."""
+
+    def __init__(self, folder: ServerFolder, log: logging.Logger, restart: bool) -> None:
+        self._folder = folder
+        self._log = log
+        self._tail = LogTail(folder.log(0), skip=restart)
+        self._began = time.monotonic()
+        self._told = 0.0
+        self._stage = "starting"
+        self._boots: set[int] = set()
+
+    def tell(self, state: State) -> None:
+        """Pass on what the log says, and from time to time where the start is."""
+        if state.phase is Phase.WAITING:
+            self._tell_waiting(state.since)
+            return
+        if state.boot not in self._boots:
+            self._boots.add(state.boot)
+            self._log.info("%s starts; its log is %s", _name(self._folder), self._folder.log(0))
+            if state.reason:
+                self._log.warning("%s is started again: %s", _name(self._folder), state.reason)
+        before = self._stage
+        for line in self._tail.lines():
+            self._log.debug("vllm: %s", line)
+            self._stage = stage(line) or self._stage
+        if self._stage != before or time.monotonic() - self._told > _NEWS_SECONDS:
+            elapsed = time.time() - state.since
+            left = remaining(elapsed, self._folder.boot_seconds)
+            self._say("%s: %s, %.0f s so far, %s", _name(self._folder), self._stage, elapsed, left)
+
+    def finish(self, state: State) -> None:
+        """Say that it is ready, unless it was when the caller came."""
+        if self._told:
+            seconds = time.monotonic() - self._began
+            self._log.info("%s is ready after %.0f s at %s", _name(self._folder), seconds, ", ".join(state.urls))
+
+    def failure(self, state: State) -> EngineError:
+        """The error for a server that ended, with the end of its log told beside it."""
+        log = self._folder.log(0)
+        if state.phase is Phase.STOPPED:
+            return EngineError(f"{_name(self._folder)} was stopped: {state.reason}")
+        if log.exists():
+            lines = log.read_text("utf-8", errors="replace").splitlines()[-_SHOWN:]
+            self._log.error("the last lines of %s:\n%s", log, "\n".join(lines))
+        return EngineError(f"{_name(self._folder)} is not to be had: {state.reason}; its log is {log}")
+
+    def _tell_waiting(self, since: float) -> None:
+        if time.time() - since < _TURN_SECONDS:
+            return
+        if not self._told or time.monotonic() - self._told > _TURN_NEWS_SECONDS:
+            gpus = set(self._folder.specification.gpus)
+            others = [
+                _name(other)
+                for other in server_folders()
+                if other != self._folder and gpus & set(other.specification.gpus) and other.supervised
+            ]
+            self._say("%s waits for its turn on the GPU of %s", _name(self._folder), ", ".join(others) or "another")
+
+    def _say(self, message: str, *arguments: object) -> None:
+        self._told = time.monotonic()
+        self._log.info(message, *arguments)
+
+
+def _refuse_waiting_for_oneself(use: tuple[str, frozenset[str], bool], specification: Specification) -> None:
+    key, gpus, shares = use
+    for other, taken, shared in _in_use:
+        if other != key and gpus & taken and not (shares and shared):
+            raise EngineError(
+                f"{specification.model} needs GPU {', '.join(sorted(gpus & taken))}, which this process still uses for "
+                "another server: end that use first, or set share_gpu for both when they fit side by side"
+            )
+
+
+def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
+    specification = folder.specification
+    return Endpoint(
+        state.urls,
+        state.api_key,
+        specification.model,
+        specification.runner,
+        specification.images,
+        folder.path,
+        state.boot,
+    )
+
+
+def _name(folder: ServerFolder) -> str:
+    return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"
+
+
+def _runtime() -> Path:
+    try:
+        return runtime_folder()
+    except OSError as error:
+        raise EngineError(f"no folder for the servers' locks: {error}") from None

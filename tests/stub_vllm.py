@@ -1,0 +1,105 @@
+"""A double of `vllm serve`: its processes, its port, its key and its counters, without a model.
+
+An engine process, in a process group of its own, makes the answers one after the other and does not
+mind the end of the server, as vLLM's does not.
+Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
+answer), STUB_LAST_WORDS (print these and fail), STUB_LOSE_PORT (fail once, leaving this file),
+STUB_VERSION.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ENGINE = """
+import sys, time
+for line in sys.stdin:
+    time.sleep(float(sys.argv[1]))
+    print(line, end="", flush=True)
+time.sleep(3600)
+"""
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 512
+    daemon_threads = True
+
+    def __init__(self, port: int, model: str) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.model = model
+        self.answered = 0
+        self.lock = threading.Lock()
+        self.engine = subprocess.Popen(
+            [sys.executable, "-S", "-c", ENGINE, os.environ.get("STUB_STEP", "0"), "stub_vllm"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+
+    def generate(self) -> None:
+        with self.lock:
+            assert self.engine.stdin is not None
+            assert self.engine.stdout is not None
+            self.engine.stdin.write(b"x\n")
+            self.engine.stdin.flush()
+            self.engine.stdout.readline()
+            self.answered += 1
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_GET(self) -> None:
+        pages = {
+            "/version": json.dumps({"version": os.environ.get("STUB_VERSION", "0.32.0+cpu")}),
+            "/v1/models": json.dumps({"data": [{"id": self.server.model}]}),
+            "/metrics": f'vllm:generation_tokens_total{{model_name="m"}} {self.server.answered}\n',
+            "/processes": json.dumps([os.getpid(), self.server.engine.pid]),
+        }
+        self._answer(200 if self.path in pages else 404, pages.get(self.path, ""))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.headers.get("Authorization") != f"Bearer {os.environ['VLLM_API_KEY']}":
+            self._answer(401, '{"error": "Unauthorized"}')
+        elif body["model"] != self.server.model:
+            self._answer(404, '{"error": "no such model"}')
+        else:
+            self.server.generate()
+            self._answer(200, "{}")
+
+    def _answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent, as vLLM is told to be."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("--port", type=int, required=True)
+    options, _ = parser.parse_known_args()
+    lost = os.environ.get("STUB_LOSE_PORT")
+    if lost and not Path(lost).exists():
+        Path(lost).touch()
+        sys.exit("OSError: [Errno 98] Address already in use")
+    if "STUB_LAST_WORDS" in os.environ:
+        sys.exit(os.environ["STUB_LAST_WORDS"])
+    sys.stdout.write("INFO 11-21 12:00:00 [loader.py:1] Loading safetensors checkpoint shards\n")
+    sys.stdout.flush()
+    time.sleep(float(os.environ.get("STUB_BOOT", "0")))
+    Server(options.port, options.model).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
