@@ -14,7 +14,8 @@ def configured(resource: type[Resource], **values: Any) -> Resource:
 
     Dagster takes the values a resource was constructed with as one default for all of its config: a
     run that sets one field would set the others back to those of the class. So the values become the
-    defaults of a subclass, which is otherwise the same. A nested resource stays as it is given. Raises what `resource(**values)` raises.
+    defaults of a subclass, which is otherwise the same. A nested resource stays as it is given.
+    Raises what `resource(**values)` raises.
     """
     checked = resource(**values)
     nested = {name: value for name, value in values.items() if isinstance(value, dg.ConfigurableResource)}
