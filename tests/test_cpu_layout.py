@@ -1,12 +1,17 @@
 """Page segmentation on the CPU: what is where, in which order, and what a page without regions is."""
 
+from importlib.metadata import version
+
 import numpy as np
 import pytest
+from PIL import ImageFont
 
 from resources.layout.base import PageLayout, Region, Task
 from resources.layout.cpu import CpuLayout
 from resources.layout.ink import BLANK_SHARE, ink_share
 from resources.pages.page import Page
+from resources.recognition.tessdata import INSTALL, data_files
+from resources.recognition.tesseract import TesseractRecognizer
 from resources.states import State
 from tests.drawn import Sheet
 
@@ -52,6 +57,82 @@ def test_boxes_are_in_pixels_of_the_full_page() -> None:
     assert 695 < y1 <= 730
     assert 1700 < x2 <= 2105
     assert 930 < y2 < 990
+
+
+def fraction(sheet: Sheet, x: int, y: int) -> None:
+    sheet.text(x - 50, y + 22, "x  =")
+    sheet.text(x + 24, y, "a + b")
+    sheet.draw.line((x + 10, y + 36, x + 100, y + 36), 0, 2)
+    sheet.text(x + 46, y + 42, "2")
+
+
+def test_a_formula_and_its_number_are_told_from_the_text_around_them() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    sheet.text(520, 500, "a  =  b + c")
+    sheet.text(1020, 500, "(2.5)")
+    sheet.paragraph(150, 590, 940, 4)
+    layout = detect(sheet)
+    assert labels(layout) == ["text", "display_formula", "formula_number", "text"]
+    assert [region.task for region in layout.regions] == [Task.TEXT, Task.FORMULA, Task.TEXT, Task.TEXT]
+    formula, number = layout.regions[1:3]
+    assert covers(formula, 530, 515)
+    assert formula.bbox[2] < 700
+    assert covers(number, 1050, 515)
+    assert number.bbox[0] > 1000
+
+
+def test_numbered_rows_are_formulas_of_their_own() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    for row in range(3):
+        sheet.text(520, 500 + 40 * row, "a  =  b + c")
+        sheet.text(1020, 500 + 40 * row, f"(2.{row})")
+    sheet.paragraph(150, 690, 940, 4)
+    assert labels(detect(sheet)) == ["text", *["display_formula", "formula_number"] * 3, "text"]
+
+
+def test_a_fraction_is_one_formula() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    fraction(sheet, 560, 500)
+    sheet.paragraph(150, 640, 940, 4)
+    layout = detect(sheet)
+    assert labels(layout) == ["text", "display_formula", "text"]
+    assert all(covers(layout.regions[1], x, y) for x, y in ((590, 515), (615, 555)))
+
+
+def test_a_formula_at_the_left_edge_or_as_wide_as_the_text_is_text() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    sheet.text(150, 500, "a  =  b + c")
+    sheet.paragraph(150, 590, 940, 4)
+    assert "display_formula" not in labels(detect(sheet))
+
+
+def test_a_listing_a_sentence_and_a_title_with_equals_signs_are_no_formulas() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    for row, line in enumerate(("i = n; while i > 0:", "    j = i * i + 1", "    i = j - n")):
+        for column, letter in enumerate(line):
+            sheet.draw.text((250 + 15 * column, 500 + 36 * row), letter, 0, ImageFont.load_default(24), anchor="ma")
+    sheet.paragraph(150, 690, 940, 4)
+    sheet.text(450, 890, "where the height = twice the width")
+    sheet.paragraph(150, 980, 940, 4)
+    sheet.text(420, 1190, "Layout = Labels", 40)
+    sheet.paragraph(150, 1300, 940, 4)
+    assert not {"display_formula", "formula_number"} & set(labels(detect(sheet)))
+
+
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {INSTALL}")
+def test_a_formula_is_read_as_text_also_when_a_bracket_spans_its_rows() -> None:
+    sheet = Sheet()
+    for row in range(4):
+        sheet.text(140, 100 + 70 * row, "x + 12", 40)
+    sheet.draw.line([(120, 95), (105, 95), (105, 365), (120, 365)], 0, 4)
+    formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90.0, 85.0, 340.0, 375.0))
+    (reading,) = TesseractRecognizer(threads=1).read([(sheet.page(), [formula])])
+    assert reading.regions[0].content.count("12") == 4
 
 
 def test_running_head_and_page_number() -> None:
@@ -150,3 +231,7 @@ def test_bytes_that_are_no_image_are_quarantined_and_the_others_come_out() -> No
 
 def test_threads_change_no_result() -> None:
     assert CpuLayout(threads=1).recipe() == CpuLayout(threads=8).recipe()
+
+
+def test_the_recipe_names_the_build_of_opencv() -> None:
+    assert CpuLayout().recipe()["weights"] == {"opencv": version("opencv-python-headless")}

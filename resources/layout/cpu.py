@@ -65,16 +65,13 @@ def detect_page(page: Page) -> PageLayout:
     if ink_share(gray) < BLANK_SHARE:
         return PageLayout(page.page_id, State.BLANK)
     try:
-        found = segment(gray)
+        boxes = list(_labelled(segment(gray), gray))
     except cv2.error as error:
         return PageLayout(page.page_id, State.FAILED, f"the page cannot be segmented: {error.err}")
-    if not found.blocks:
+    if not boxes:
         return PageLayout(page.page_id, State.FAILED, "the page has ink, but no text, table or picture was found")
-    regions = tuple(
-        Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box)
-        for index, (box, label) in enumerate(_labelled(found, gray))
-    )
-    return PageLayout(page.page_id, State.OK, regions=regions)
+    regions = (Region(index, label, _TASKS.get(label, Task.TEXT), 1.0, box) for index, (box, label) in enumerate(boxes))
+    return PageLayout(page.page_id, State.OK, regions=tuple(regions))
 
 
 def _labelled(
@@ -87,9 +84,13 @@ def _labelled(
     height, width = gray.shape
     for place, (block, label) in enumerate(zip(found.blocks, labels, strict=True)):
         if place in formulas:
-            yield from formulas[place].parts
-        elif place not in inside:
-            x1, y1, x2, y2 = (edge / found.scale for edge in block.box)
+            parts = formulas[place].parts
+        elif place in inside:
+            continue
+        else:
             # Half-size pixels cut off the soft edge of the letters; one more on each side brings it back.
-            pad = 1 / found.scale
-            yield (max(0.0, x1 - pad), max(0.0, y1 - pad), min(width, x2 + pad), min(height, y2 + pad)), label
+            x1, y1, x2, y2 = block.box
+            grown = (x1 - 1, y1 - 1, x2 + 1, y2 + 1)
+            parts = ((tuple(edge / found.scale for edge in grown), label),)
+        for (x1, y1, x2, y2), part in parts:
+            yield (max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2)), part

@@ -17,6 +17,7 @@ from resources.parallel import bounded_map
 from resources.recognition.base import PageReading, Recognizer, RegionText
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.reader import Reader
+from resources.recognition.rows import ink_of, paper_of
 from resources.recognition.tessdata import identity, tessdata_folder
 from resources.states import State
 
@@ -41,6 +42,9 @@ class TesseractRecognizer(Recognizer):
         "resources.recognition.tesseract",
     )
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
+    limits: ClassVar[tuple[str, ...]] = (
+        "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
+    )
 
     threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
 
@@ -94,6 +98,8 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> R
         crop = gray[y1:y2, x1:x2]
         if region.task is Task.TABLE:
             content = reader.table(crop, min(1.0, WORKING_SIDE / min(height, width)))
+        elif region.task is Task.FORMULA:
+            content = _read_formula(reader, crop)
         else:
             content = reader.block(crop)
     except RuntimeError as error:
@@ -101,3 +107,22 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> R
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds)
     return RegionText(region.index, region.label, content, seconds=time.perf_counter() - start)
+
+
+def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> str:
+    """A formula as plain text, row by row: Tesseract knows no LaTeX."""
+    return reader.block(gray) or reader.block(_without_tall_signs(gray))
+
+
+def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """A formula without the brackets, sums and roots that span several of its rows and make one of them."""
+    import cv2
+
+    plain = gray.copy()
+    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink_of(gray).astype(np.uint8), connectivity=8)
+    heights = stats[1:, cv2.CC_STAT_HEIGHT]
+    if heights.size:
+        # Letters differ by a factor of two; what is three times as high as most of the signs spans rows.
+        tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
+        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_of(gray)
+    return plain
