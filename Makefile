@@ -27,7 +27,7 @@ test: setup ## The tests; those of the GPU engines run when torch is installed
 
 check: setup ## Lint, types, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
 
