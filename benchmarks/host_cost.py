@@ -1,0 +1,127 @@
+"""CPU time on the host to make a page's requests, against the plain way: `python benchmarks/host_cost.py [FOLDER]`.
+
+FOLDER holds Arrow shards of pages (default: the samples). One thread, the ways by turns, three
+rounds; the least of each is reported, since other work on a machine can only add.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import cv2  # noqa: E402
+
+from benchmarks import plain_way  # noqa: E402
+from resources.layout.base import Region  # noqa: E402
+from resources.layout.cpu import CpuLayout  # noqa: E402
+from resources.pages.arrow import open_pages  # noqa: E402
+from resources.pages.page import Page  # noqa: E402
+from resources.recognition.prompts import answer_room, request_body  # noqa: E402
+from resources.recognition.region_reuse import RegionReuse, region_key  # noqa: E402
+from resources.recognition.vision_crops import cut, has_ink, picture  # noqa: E402
+
+ROUNDS = 3
+Spent = dict[str, float]
+Work = list[tuple[Page, Sequence[Region]]]
+
+
+def load(folder: Path, most: int) -> Work:
+    """Pages with the regions that the CPU layout finds on them."""
+    pages = []
+    for path in sorted(folder.glob("*.arrow")):
+        file = open_pages(path, "arrow", path.stat().st_size)
+        rows = sum(part.rows for part in file.parts())
+        pages += [Page(str(row.id), bytes(row.image)) for row in file.rows(rows) if row.image is not None]
+    step = max(1, len(pages) // most)
+    pages = pages[::step][:most]
+    layouts = {layout.page_id: layout.regions for layout in CpuLayout(threads=1).detect(pages)}
+    return [(Page(page.page_id, page.data), layouts[page.page_id]) for page in pages]
+
+
+class Clock:
+    """Thread CPU time by stage."""
+
+    def __init__(self) -> None:
+        self.spent: Spent = defaultdict(float)
+        self._last = time.thread_time()
+
+    def mark(self, stage: str) -> None:
+        now = time.thread_time()
+        self.spent[stage] += now - self._last
+        self._last = now
+
+
+def ours(page: Page, regions: Sequence[Region], clock: Clock, reuse: RegionReuse | None = None) -> None:
+    image = Page(page.page_id, page.data).image
+    clock.mark("decode")
+    pixels = [(region, cut(image, region.bbox)) for region in regions if region.task in plain_way.READ]
+    pixels = [(region, crop) for region, crop in pixels if has_ink(crop)]
+    clock.mark("crop")
+    if reuse is not None:
+        reuse.find(region_key(crop, "benchmark") for _, crop in pixels)
+        clock.mark("look up")
+    pictures = [(region, picture(crop)) for region, crop in pixels]
+    clock.mark("resize and encode")
+    for region, crop in pictures:
+        room, _ = answer_room(region.task, crop.tokens, 16384)
+        request_body("glm-ocr", plain_way.PROMPTS[region.task], crop, room, {"temperature": 0.0})
+    clock.mark("request")
+
+
+def plain(page: Page, regions: Sequence[Region], clock: Clock) -> None:
+    image = plain_way.decoded(bytes(page.data))
+    clock.mark("decode")
+    read = [region for region in regions if region.task in plain_way.READ]
+    crops = [(region, plain_way.crop(image, region)) for region in read]
+    clock.mark("crop")
+    pictures = [(region, plain_way.jpeg(crop)) for region, crop in crops]
+    clock.mark("resize and encode")
+    for region, crop in pictures:
+        plain_way.request("glm-ocr", region.task, crop, {"temperature": 0.0, "max_tokens": 8192})
+    clock.mark("request")
+
+
+def least(way: Callable[[Page, Sequence[Region], Clock], None], work: Work, best: Spent) -> Spent:
+    clock = Clock()
+    for page, regions in work:
+        way(page, regions, clock)
+    return clock.spent if not best or sum(clock.spent.values()) < sum(best.values()) else best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "samples" / "corpus")
+    parser.add_argument("--pages", type=int, default=12)
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    work = load(arguments.folder, arguments.pages)
+    found: dict[str, Spent] = {"plain": {}, "ours": {}, "ours, looking up": {}}
+    with TemporaryDirectory() as folder:
+        reuse = RegionReuse(Path(folder))
+        for _ in range(ROUNDS):
+            found["plain"] = least(plain, work, found["plain"])
+            found["ours"] = least(ours, work, found["ours"])
+            found["ours, looking up"] = least(partial(ours, reuse=reuse), work, found["ours, looking up"])
+        reuse.close()
+    stages = ["decode", "crop", "look up", "resize and encode", "request"]
+    print(f"{len(work)} pages of {arguments.folder}, {sum(len(r) for _, r in work) / len(work):.1f} regions each")
+    print(f"CPU ms a page      {''.join(f'{stage:>19}' for stage in [*stages, 'together'])}")
+    for name, spent in found.items():
+        times = [spent.get(stage, 0.0) for stage in stages]
+        cells = "".join(f"{1000 * t / len(work):19.1f}" for t in [*times, sum(times)])
+        print(f"{name:<19}{cells}")
+    share = sum(found["ours"].values()) / sum(found["plain"].values())
+    print(f"ours is {share:.2f} of the plain way")
+
+
+if __name__ == "__main__":
+    main()

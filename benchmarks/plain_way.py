@@ -1,0 +1,64 @@
+"""The plain way to read regions over a model server, which the measured claims are made against.
+
+What the published GLM-OCR client does: each region cut by Pillow from a copy of the whole page and a
+box on a grid of 1000, always resized, encoded as JPEG (twice: a crop is re-encoded for its request),
+and every request built by the one thread that sends them all to a pool.
+"""
+
+import base64
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resources.layout.base import Region, Task
+from resources.recognition.prompts import PROMPTS
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+READ = (Task.TEXT, Task.TABLE, Task.FORMULA)
+
+
+def decoded(data: bytes) -> "Image.Image":
+    from PIL import Image
+
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def crop(page: "Image.Image", region: Region) -> "Image.Image":
+    """The region, by its box in thousandths of the page, whose size is asked of a copy of its pixels."""
+    height, width = np.asarray(page).shape[:2]
+    x1, y1, x2, y2 = (
+        int(int(edge / side * 1000) * side / 1000) for edge, side in zip(region.bbox, (width, height) * 2, strict=True)
+    )
+    return page.crop((x1, y1, max(x2, x1 + 1), max(y2, y1 + 1)))
+
+
+def jpeg(image: "Image.Image") -> bytes:
+    """Resized to multiples of 28 within 6144 of them, and encoded at Pillow's own quality of 75."""
+    from PIL import Image
+
+    width, height = image.size
+    columns, rows = max(1, round(width / 28)), max(1, round(height / 28))
+    if columns * rows > 6144:
+        shrink = math.sqrt(width * height / 28**2 / 6144)
+        columns, rows = max(1, int(width / shrink / 28)), max(1, int(height / shrink / 28))
+    sink = io.BytesIO()
+    image.resize((columns * 28, rows * 28), Image.Resampling.BICUBIC).save(sink, "JPEG")
+    return sink.getvalue()
+
+
+def request(model: str, task: Task, picture: bytes, options: dict[str, object]) -> bytes:
+    url = "data:image/jpeg;base64," + base64.b64encode(picture).decode()
+    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": PROMPTS[task]}]
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": content}], **options}).encode()
+
+
+def requests(data: bytes, regions: Sequence[Region], model: str, options: dict[str, object]) -> list[bytes]:
+    """The requests of a page."""
+    page = decoded(data)
+    return [request(model, r.task, jpeg(crop(page, r)), options) for r in regions if r.task in READ]

@@ -1,0 +1,360 @@
+"""The one HTTP client of model servers: bounded in flight, fair between jobs, bounded in its second tries.
+
+An error is either the request's own fault (`Refused`), a server's that may pass (retried here), or
+a server that is gone, in which case a new endpoint is asked for and the request is sent again.
+"""
+
+import asyncio
+import heapq
+import io
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import aiohttp
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+from tenacity.wait import wait_random_exponential
+
+from resources.errors import EngineError
+from resources.vllm.endpoint import Endpoint
+from resources.vllm.ready import Target, answers
+
+Answer = TypeVar("Answer")
+
+_MAX_DEATHS = 3
+"""Servers that may die under one request before the request itself is the suspect."""
+_MAX_TIME_OUTS = 2
+"""A request that a living server did not answer in time twice will not be answered."""
+_MAX_RETRY_AFTER = 60.0
+"""Seconds a server may ask for; a longer wait is a fault of its clock or of a proxy."""
+_CONNECT_SECONDS = 10.0
+_PROBE_SECONDS = 30.0
+"""A server under full load answers one token in a few seconds; one that hangs never does."""
+_SILENT_SECONDS = 60.0
+"""Without an answer to anything for so long, a server is looked after."""
+_DOWN_SECONDS = 30.0
+"""How long the other replicas are used instead of one that was found gone."""
+_SERVER_FAULTS = 500
+_MESSAGE = 300
+"""Characters of a server's message that are kept in a reason."""
+
+
+class Server(Protocol):
+    """What starts and keeps the servers. Both methods raise `EngineError` when there is no server to be had."""
+
+    def lease(self) -> AbstractContextManager[Endpoint]:
+        """An endpoint for as long as the context is held."""
+        ...
+
+    def restart(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint that replaces one which died or hangs."""
+        ...
+
+
+class Link(Protocol):
+    """Where a client gets its endpoint from. `generation` grows with every new one."""
+
+    async def current(self) -> tuple[int, Endpoint]: ...
+
+    async def renew(self, generation: int, reason: str) -> None:
+        """Return once there is an endpoint newer than `generation`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long and how often: `seconds` for one answer, `attempts` in all, `wait` seconds before the first repeat."""
+
+    seconds: float = 600.0
+    attempts: int = 5
+    wait: float = 0.5
+
+
+class Refused(Exception):
+    """The server will not take this request (HTTP 400, 413, 422), however often it is sent."""
+
+
+class Unanswered(Exception):
+    """The bounded number of attempts is used up, and the server lives."""
+
+
+class _Passing(Exception):
+    """A fault that may pass: 408, 429, 5xx, a cut connection, an answer that is not whole."""
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class _TimedOut(_Passing):
+    pass
+
+
+class _Gone(Exception):
+    """Nobody listens there."""
+
+
+class Turns:
+    """A bounded number of requests at a time, given out fairly between flows.
+
+    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request may start when the
+    others have had as much as it had. A flow of many or costly requests delays itself only, and
+    none starves.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._now = 0.0
+        self._finish: dict[Hashable, float] = {}
+        self._open: dict[Hashable, int] = {}
+        self._moved = asyncio.Event()
+
+    async def fewer_waiting(self, than: int) -> None:
+        """Return once fewer than `than` requests wait for their turn."""
+        while len(self._waiting) >= than:
+            self._moved.clear()
+            await self._moved.wait()
+
+    @asynccontextmanager
+    async def turn(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
+        """Hold one of the slots; `cost` is in any unit that is the same for all flows."""
+        start = max(self._now, self._finish.get(flow, 0.0))
+        self._finish[flow] = start + cost
+        self._open[flow] = self._open.get(flow, 0) + 1
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (start, next(self._numbers), mine))
+        self._give()
+        try:
+            await mine
+            yield
+        finally:
+            if mine.done() and not mine.cancelled():
+                self._free += 1
+            self._open[flow] -= 1
+            if not self._open[flow]:
+                del self._open[flow], self._finish[flow]
+            self._give()
+
+    def _give(self) -> None:
+        while self._free and self._waiting:
+            start, _, next_one = heapq.heappop(self._waiting)
+            self._moved.set()
+            if next_one.done():
+                continue
+            self._now = start
+            self._free -= 1
+            next_one.set_result(None)
+
+
+class _Replica:
+    """One URL of an endpoint: its connections, and what is known of its health."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.under_way = 0
+        self.last_sign = time.monotonic()
+        self.down_until = 0.0
+        self.look: asyncio.Task[bool] | None = None
+        headers = {"Content-Type": "application/json"}
+        if target.api_key:
+            headers["Authorization"] = f"Bearer {target.api_key}"
+        # The turns bound what is under way; a second bound here would only hide it.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers)
+
+    async def close(self) -> None:
+        if self.look is not None:
+            self.look.cancel()
+        await self._session.close()
+
+    async def post(self, path: str, body: bytes, seconds: float) -> tuple[int, Any, bytes]:
+        """Status, headers and body of the answer. Raises `_Gone` or `_Passing`."""
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+        try:
+            async with self._session.post(self.target.url + path, data=io.BytesIO(body), timeout=timeout) as response:
+                return response.status, response.headers, await response.read()
+        except aiohttp.ClientConnectorError as error:
+            raise _Gone(f"nobody listens at {self.target.url}: {error.os_error.strerror or error.os_error}") from error
+        except TimeoutError as error:
+            raise _TimedOut(f"no answer within {seconds:.0f} s") from error
+        except aiohttp.ClientError as error:
+            raise _Passing(f"the connection was cut: {error or type(error).__name__}") from error
+
+
+class Client:
+    """Sends requests from one event loop to the endpoint of a `Link`, to the replica with the fewest under way."""
+
+    def __init__(self, link: Link, slots: int, patience: Patience) -> None:
+        self.turns = Turns(slots)
+        self._repeats = 0
+        self._link = link
+        self._patience = patience
+        self._generation = 0
+        self._replicas: list[_Replica] = []
+        self._former: list[_Replica] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for replica in (*self._former, *self._replicas):
+            await replica.close()
+
+    async def model(self) -> str:
+        """The name that requests call the model by. Asks for the endpoint when there is none yet."""
+        return (await self._link.current())[1].model
+
+    async def post(
+        self, path: str, body: bytes, read: Callable[[Any], Answer], flow: Hashable, cost: float
+    ) -> tuple[Answer, float]:
+        """What `read` makes of the JSON that answers `body`, and the seconds it took since it was sent.
+
+        `read` raises `LookupError` or `TypeError` for an answer of another shape, which is then asked
+        for again. Raises `Refused`, `Unanswered`, or `EngineError` when no request can be answered.
+        """
+        async with self.turns.turn(flow, cost):
+            started = time.perf_counter()
+            for _ in range(_MAX_DEATHS):
+                generation, endpoint = await self._link.current()
+                self._follow(generation, endpoint)
+                try:
+                    answer = await self._retried(path, body, read)
+                    return answer, time.perf_counter() - started
+                except _Gone as error:
+                    self._repeats += 1
+                    await self._link.renew(generation, str(error))
+            raise Unanswered(f"the server died {_MAX_DEATHS} times while it worked on this")
+
+    def take_repeats(self) -> int:
+        """Requests sent again since this was last asked, for whatever fault."""
+        taken, self._repeats = self._repeats, 0
+        return taken
+
+    def _follow(self, generation: int, endpoint: Endpoint) -> None:
+        """Turn to the replicas of a new endpoint. What is under way at the former ones ends by itself."""
+        if generation != self._generation:
+            self._generation = generation
+            self._former += self._replicas
+            self._replicas = [_Replica(target) for target in endpoint.targets]
+
+    async def _retried(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        """Raises `_Gone` when no replica is left, else `Refused` or `Unanswered`."""
+        may_pass = retry_if_exception_type(_Passing)
+        attempts = AsyncRetrying(retry=may_pass, stop=self._enough, wait=self._wait, reraise=True)
+        try:
+            async for attempt in attempts:
+                with attempt:
+                    if attempt.retry_state.attempt_number > 1:
+                        self._repeats += 1
+                    return await self._once(path, body, read)
+        except _Passing as error:
+            if not any([await self._alive(replica) for replica in self._up()]):
+                raise _Gone(str(error)) from error
+            raise Unanswered(f"{error} (after {self._limit(error)} attempts)") from error
+        raise AssertionError("tenacity ends with an answer or an error")
+
+    def _limit(self, error: BaseException | None) -> int:
+        return _MAX_TIME_OUTS if isinstance(error, _TimedOut) else self._patience.attempts
+
+    def _enough(self, state: RetryCallState) -> bool:
+        return stop_after_attempt(self._limit(state.outcome.exception() if state.outcome else None))(state)
+
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, _Passing) and error.retry_after is not None:
+            return min(error.retry_after, _MAX_RETRY_AFTER)
+        return wait_random_exponential(self._patience.wait, max=20.0)(state)
+
+    def _up(self) -> list[_Replica]:
+        now = time.monotonic()
+        return [replica for replica in self._replicas if replica.down_until <= now]
+
+    async def _once(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        replica = min(self._up(), key=lambda replica: replica.under_way, default=None)
+        if replica is None:
+            raise _Gone("none of the servers answers")
+        replica.under_way += 1
+        try:
+            status, headers, content = await self._watched(replica, path, body)
+        except _Gone as error:
+            replica.down_until = time.monotonic() + _DOWN_SECONDS
+            if not self._up():
+                raise
+            raise _Passing(str(error)) from error
+        finally:
+            replica.under_way -= 1
+        replica.last_sign = time.monotonic()
+        _check(status, headers, content, replica.target.url)
+        try:
+            return read(json.loads(content))
+        except (ValueError, LookupError, TypeError) as error:
+            raise _Passing(f"the answer is not whole: {type(error).__name__}: {error}") from error
+
+    async def _watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
+        """Wait for an answer, and look after a replica that gives no sign of life meanwhile."""
+        exchange = asyncio.create_task(replica.post(path, body, self._patience.seconds))
+        silence = min(_SILENT_SECONDS, self._patience.seconds)
+        try:
+            while True:
+                done, _ = await asyncio.wait({exchange}, timeout=silence)
+                if done:
+                    return exchange.result()
+                if time.monotonic() - replica.last_sign >= silence and not await self._alive(replica):
+                    raise _Gone(f"{replica.target.url} hangs: it generates nothing")
+        finally:
+            exchange.cancel()
+
+    async def _alive(self, replica: _Replica) -> bool:
+        """Whether a replica gets anything done; requests that doubt it together share one look."""
+        if replica.look is None or replica.look.done():
+            replica.look = asyncio.create_task(self._look(replica))
+        return await asyncio.shield(replica.look)
+
+    async def _look(self, replica: _Replica) -> bool:
+        seconds = min(_PROBE_SECONDS, self._patience.seconds)
+        alive = await asyncio.to_thread(answers, replica.target, seconds)
+        if alive:
+            replica.last_sign = time.monotonic()
+        return alive
+
+
+def _check(status: int, headers: Any, content: bytes, url: str) -> None:
+    """Raise for every status but 200."""
+    if status == HTTPStatus.OK:
+        return
+    message = f"HTTP {status}: {_message(content)}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        raise EngineError(
+            f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
+        )
+    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_FAULTS:
+        raise _Passing(message, _seconds(headers.get("Retry-After")))
+    raise Refused(message)
+
+
+def _message(content: bytes) -> str:
+    """The message in an error of the OpenAI form, else the start of the body; one line."""
+    text = content.decode("utf-8", "replace")
+    try:
+        answer = json.loads(text)
+        text = str(answer["error"]["message"] if "error" in answer else answer["message"])
+    except (ValueError, LookupError, TypeError):
+        pass
+    return " ".join(text.split())[:_MESSAGE]
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """A `Retry-After` in seconds; the form with a date is left to the usual wait."""
+    try:
+        return max(0.0, float(retry_after or ""))
+    except ValueError:
+        return None
