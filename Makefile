@@ -47,7 +47,8 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
-.env: deploy/local/dagster.yaml
-	@mkdir -p .dagster && ln -sf ../deploy/local/dagster.yaml .dagster/dagster.yaml
+# The database is made here, once: two processes that make it at the same time fail.
+.env: deploy/local/dagster.yaml | $(VENV)/.installed
+	@mkdir -p .dagster "$(DAGSTER_HOME)" && ln -sf ../deploy/local/dagster.yaml .dagster/dagster.yaml
+	@$(BIN)/dagster instance migrate > .dagster/migrate.log 2>&1 || { cat .dagster/migrate.log; exit 1; }
 	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@
-	@mkdir -p "$(DAGSTER_HOME)" && $(BIN)/dagster instance migrate > /dev/null 2>&1 || true

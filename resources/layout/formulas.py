@@ -244,11 +244,11 @@ class Print:
 
     def _columns(self) -> list[Box]:
         """Glyphs: the ink of each row, cut at its white columns, row by row."""
-        rows = [row for row in _runs(self.ink.any(axis=1)) if row[1] - row[0] > 0.2 * self.em]
+        rows = [row for row in _runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
         glyphs = []
         for top, bottom in rows:
             strip = self.ink[top:bottom]
-            for start, end in _runs(strip.any(axis=0)):
+            for start, end in _runs(np.asarray(strip.any(axis=0))):
                 high = np.flatnonzero(strip[:, start:end].any(axis=1))
                 glyphs.append(Box(start, top + int(high[0]), end, top + int(high[-1]) + 1))
         return glyphs

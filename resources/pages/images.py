@@ -81,7 +81,7 @@ def _decode_plain(data: bytes | memoryview, image: "Image.Image") -> "np.ndarray
     import numpy as np
 
     if image.format == "PNG" and image.mode == "RGB":
-        pixels = imagecodecs.spng_decode(data)
+        pixels = imagecodecs.spng_decode(data)  # pyright: ignore[reportArgumentType]
         # Pillow says RGB of 16 bits a sample too.
         if pixels.dtype == np.uint8:
             return pixels
