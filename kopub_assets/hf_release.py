@@ -54,7 +54,7 @@ def hf_release(
     about = ReleaseAbout(
         title=release.title,
         license=release.license,
-        source=corpus.manifest.source,
+        source=corpus.manifest.name,
         profile=load_settings().profile_name,
         shards=corpus.manifest.keys,
         made_with={asset: engine.recipe() for asset, engine in engines.items()},

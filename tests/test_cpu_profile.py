@@ -72,5 +72,6 @@ def test_the_release_loads(platform: Platform, tmp_path: Path):
     folder = str(platform.home / "release")
     pages = datasets.load_dataset(folder, "pages", split="train", cache_dir=str(tmp_path))
     assert len(pages) == len(platform.states("raw_pages"))
+    assert "page images from source, made with the cpu profile" in (platform.home / "release" / "README.md").read_text()
     vectors = datasets.load_dataset(folder, "text_embeddings", split="train", cache_dir=str(tmp_path))
     assert len(vectors[0]["vector"]) == load_settings().embedding.dim

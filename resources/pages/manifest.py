@@ -121,6 +121,11 @@ class Manifest(_Entry):
         """Where the corpus came from: the id of a Hub dataset, or a folder or file on this machine."""
         return self.source if self.revision else str(self.path(self.source).resolve())
 
+    @property
+    def name(self) -> str:
+        """What a release calls the corpus: a Hub dataset at its commit, or the folder's own name, no local path."""
+        return f"{self.source} at {self.revision}" if self.revision else Path(self.location).name
+
     def path(self, file: str) -> Path:
         """Where a file of the manifest lies."""
         return self._folder / file
