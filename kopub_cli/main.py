@@ -17,7 +17,6 @@ app = typer.Typer(
     help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
 )
 app.add_typer(serve.app, name="serve")
-out = Console()
 
 
 @app.command()
@@ -47,7 +46,7 @@ def status() -> None:
     """Show what was made, from which corpus, and where it lies."""
     from kopub_cli.status import show_status
 
-    show_status(load_settings(), out)
+    show_status(load_settings(), Console())
 
 
 @app.command()
@@ -57,7 +56,8 @@ def export(folder: Annotated[Path, typer.Argument(help="New folder, or that of a
 
     settings = load_settings()
     done = export_tables(settings.store, settings.corpus.manifest.keys, folder)
-    out.print(f"{done} in {folder.resolve()}")
+    vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
+    typer.echo(f"{folder.resolve()}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import dagster as dg
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -20,12 +19,8 @@ def show_status(settings: Settings, out: Console) -> None:
     keys = settings.corpus.manifest.keys
     store = settings.store
     computed = _computed_last(keys)
-    table = Table(
-        title=f"{len(keys)} shards, profile {settings.profile_name}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
+    title = f"{len(keys)} shards, profile {settings.profile_name}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("asset", no_wrap=True)
     for column in ("shards", "rows", *State, "computed"):
         table.add_column(column, justify="right")
