@@ -2,25 +2,29 @@
 # Makes sure that Tesseract's Korean and English data are there: `deploy/tessdata.sh PYTHON`.
 # The engine itself comes with the Python package. Without root, Debian's packages are unpacked
 # into the virtual environment.
-set -eu
+set -u
 python=$1
 
 have() { "$python" -c 'from resources.recognition.tessdata import tessdata_folder; tessdata_folder()' 2> /dev/null; }
 
+unpack_into() {
+    folder=$(mktemp -d)
+    (cd "$folder" && apt-get download -qq tesseract-ocr-kor tesseract-ocr-eng && for deb in ./*.deb; do
+        dpkg -x "$deb" "$1"
+    done)
+    rm -r "$folder"
+}
+
 have && exit 0
 echo "Tesseract's Korean and English data are missing; installing them."
-if command -v apt-get > /dev/null; then
-    if [ "$(id -u)" = 0 ]; then
-        apt-get update -qq && apt-get install -y -qq --no-install-recommends tesseract-ocr-kor tesseract-ocr-eng
-    else
-        target=$("$python" -c 'import sys; print(sys.prefix)')
-        folder=$(mktemp -d)
-        (cd "$folder" && apt-get download -qq tesseract-ocr-kor tesseract-ocr-eng && for deb in ./*.deb; do
-            dpkg -x "$deb" "$target"
-        done)
-        rm -r "$folder"
-    fi
+if command -v apt-get > /dev/null && [ "$(id -u)" = 0 ]; then
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends tesseract-ocr-kor tesseract-ocr-eng
+elif command -v apt-get > /dev/null; then
+    unpack_into "$("$python" -c 'import sys; print(sys.prefix)')"
 elif command -v brew > /dev/null; then
     brew install --quiet tesseract-lang
 fi
-have || "$python" -c 'from resources.recognition.tessdata import tessdata_folder; tessdata_folder()'
+have && exit 0
+"$python" -c 'from resources.recognition.tessdata import INSTALL; print(f"They could not be installed here. Type: {INSTALL}")' >&2
+exit 1
