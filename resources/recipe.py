@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resources import files
+
 _LAYOUT_ONLY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
 _BLOCK = {tokenize.INDENT: "{", tokenize.DEDENT: "}"}
 
@@ -57,5 +59,4 @@ def _normalised(source: str) -> str:
 @cache
 def file_sha256(path: Path) -> str:
     """SHA-256 of a weights file, read once per process."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return files.file_sha256(path)

@@ -1,6 +1,5 @@
 """Vectors without weights: hashed character n-grams for text, a plain descriptor for pictures."""
 
-import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from importlib.metadata import version
@@ -48,7 +47,7 @@ class HashedEmbedder(Embedder):
         return {package: version(package) for package in ("opencv-python-headless", "scikit-learn")}
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
-        yield from bounded_map(self._embed_image, pages, self.threads or os.cpu_count() or 1)
+        yield from bounded_map(self._embed_image, pages, self.threads)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         # One after the other: a text takes about a millisecond of Python, which threads would not share.

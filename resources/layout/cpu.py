@@ -1,6 +1,5 @@
 """Layout on the CPU: page segmentation without weights."""
 
-import os
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
@@ -51,7 +50,7 @@ class CpuLayout(LayoutDetector):
         return {"opencv": version("opencv-python-headless")}
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        yield from bounded_map(detect_page, pages, self.threads or os.cpu_count() or 1)
+        yield from bounded_map(detect_page, pages, self.threads)
 
 
 def detect_page(page: Page) -> PageLayout:

@@ -1,6 +1,5 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
-import os
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -161,10 +160,9 @@ class PPDocLayout(LayoutDetector):
 
     def _stream(self, pages: Iterable[Page], model: "PageModel") -> Iterator[PageLayout]:
         """Decode on threads, run the model on one more, post-process here; two batches are under way at most."""
-        threads = self.decode_threads or os.cpu_count() or 1
         running: deque[tuple[list[Prepared], Future[Outputs]]] = deque()
         batch: list[Prepared] = []
-        decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, threads)
+        decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
         with closing(decoded):
             for page in decoded:
                 self._seconds["decode"] += page.seconds

@@ -1,6 +1,5 @@
 """Tesseract 5 on the CPU: Korean and English, tables cell by cell."""
 
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,7 +62,7 @@ class TesseractRecognizer(Recognizer):
             return read_page(local.reader, *item)
 
         try:
-            yield from bounded_map(work, pages, self.threads or os.cpu_count() or 1)
+            yield from bounded_map(work, pages, self.threads)
         finally:
             for reader in readers:
                 reader.close()
