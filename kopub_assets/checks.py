@@ -40,7 +40,7 @@ def losses(table: pa.Table, id_column: str) -> str | None:
     return f"{lost.num_rows} of {table.num_rows}: {first}"
 
 
-def without_regions(table: pa.Table, previous: pa.Table | None, gates: Gates) -> str | None:
+def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | None:
     """A jump in pages without regions: a broken detector looks like a pile of blank pages."""
     readable = table.filter(pc.field("state") != State.QUARANTINED)
     inked = readable.filter(pc.field("state") != State.BLANK)
@@ -49,7 +49,7 @@ def without_regions(table: pa.Table, previous: pa.Table | None, gates: Gates) ->
     if _empty(readable) < FEW:
         return None
     before = gates.expected_empty
-    if previous is not None and previous.num_rows:
+    if previous.num_rows:
         before = max(before, _empty(previous) / previous.num_rows)
     share = _empty(readable) / readable.num_rows
     if share <= before + gates.max_empty_jump:

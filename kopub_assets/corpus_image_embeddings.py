@@ -11,7 +11,6 @@ from kopub_assets.vectors import materialize_vectors, vector_asset
 from resources.embedding.base import Embedder, Embedding
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.recipe import fingerprint
 from resources.shards import ShardStore
 from resources.tables import page_embeddings
 
@@ -24,11 +23,10 @@ def corpus_image_embeddings(context: dg.AssetExecutionContext, store: ShardStore
     def owed(shard: str) -> Iterator[Owed]:
         for page in page_rows(store, shard):
             known = {"page_id": page["page_id"]}
-            yield Owed(page["page_id"], fingerprint([own, page["sha256"]]), known, settled_by(page))
+            yield Owed(page["page_id"], [own, page["sha256"]], known, page["page_idx"], settled_by(page))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
-        rows = {page["page_id"]: page["page_idx"] for page in page_rows(store, shard)}
         with corpus.reader(shard) as source:
-            yield from embedding.embed_images(Page(row.id, source.bytes(rows[row.id])) for row in todo)
+            yield from embedding.embed_images(Page(row.id, source.bytes(row.given)) for row in todo)
 
     yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)

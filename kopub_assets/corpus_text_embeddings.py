@@ -9,7 +9,6 @@ from kopub_assets.recipes import own_recipe
 from kopub_assets.shard_loop import Owed
 from kopub_assets.vectors import materialize_vectors, vector_asset
 from resources.embedding.base import Embedder, Embedding
-from resources.recipe import fingerprint
 from resources.shards import ShardStore
 from resources.tables import page_embeddings
 
@@ -22,11 +21,9 @@ def corpus_text_embeddings(context: dg.AssetExecutionContext, store: ShardStore,
     def owed(shard: str) -> Iterator[Owed]:
         for row in store.read("parsed_texts", shard).to_pylist():
             known = {"page_id": row["page_id"]}
-            yield Owed(row["page_id"], fingerprint([own, row["text"]]), known, settled_by(row))
+            yield Owed(row["page_id"], [own, row["text"]], known, row["text"], settled_by(row))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
-        rows = store.read("parsed_texts", shard, ["page_id", "text"]).to_pylist()
-        texts = {row["page_id"]: row["text"] for row in rows}
-        return embedding.embed_texts((row.id, texts[row.id]) for row in todo)
+        return embedding.embed_texts((row.id, row.given) for row in todo)
 
     yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)

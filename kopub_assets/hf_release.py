@@ -12,6 +12,7 @@ from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
 from resources.release.base import ReleaseAbout, ReleaseInput, ReleaseTarget
+from resources.release.inventory import part_path
 from resources.settings import load_settings
 from resources.shards import ShardStore
 from resources.tables import HF_RELEASE
@@ -67,7 +68,7 @@ def hf_release(
             made_by = shard_recipe(store, "hf_release", shard, OWN)
             tables = ReleaseInput.read(store, shard)
             files = release.publish(shard, tables)
-            released = sum(file.rows or 0 for file in files if file.path.startswith("data/pages/"))
+            released = sum(file.rows or 0 for file in files if file.path == part_path("pages", shard))
             if released != tables.raw_pages.num_rows:
                 problems.note(EVERY_PAGE_RELEASED, shard, f"{released} of {tables.raw_pages.num_rows} pages released")
             problems.stop_at(shard)

@@ -16,7 +16,6 @@ from resources.gates import Gates
 from resources.layout.base import LayoutDetector, Region
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.recipe import fingerprint
 from resources.settings import load_settings
 from resources.shards import ShardStore
 from resources.tables import LAYOUT_REGIONS
@@ -46,12 +45,12 @@ def layout_regions(
     def owed(shard: str) -> Iterator[Owed]:
         for page in page_rows(store, shard):
             known = {"page_id": page["page_id"]}
-            yield Owed(page["page_id"], fingerprint([own, page["sha256"]]), known, settled_by(page))
+            yield Owed(page["page_id"], [own, page["sha256"]], known, page, settled_by(page))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        pages = {page["page_id"]: page for page in page_rows(store, shard)}
+        pages = {row.id: row.given for row in todo}
         with corpus.reader(shard) as source:
-            stream = (Page(row.id, source.bytes(pages[row.id]["page_idx"])) for row in todo)
+            stream = (Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)
             for found in layout.detect(stream):
                 size = pages[found.page_id]["width"], pages[found.page_id]["height"]
                 regions = [region_row(region, *size) for region in found.regions]

@@ -14,7 +14,6 @@ from kopub_assets.shard_loop import Owed, Row
 from resources.layout.base import Region, Task
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.recipe import fingerprint
 from resources.recognition.base import PageReading, Recognizer
 from resources.recognition.markdown import page_markdown
 from resources.settings import load_settings
@@ -45,18 +44,18 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
         for page in page_rows(store, shard):
             layout = layouts[page["page_id"]]
             known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
-            regions = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-            yield Owed(page["page_id"], fingerprint([own, page["sha256"], regions]), known, settled_by(layout))
+            boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+            yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        layouts = {row["page_id"]: row["regions"] for row in store.read("layout_regions", shard).to_pylist()}
+        regions = {row.id: row.given for row in todo}
         with corpus.reader(shard) as source:
             stream = (
-                (Page(row.id, source.bytes(row.known["page_idx"])), [_region(r) for r in layouts[row.id]])
+                (Page(row.id, source.bytes(row.known["page_idx"])), [_region(region) for region in row.given])
                 for row in todo
             )
             for reading in recognition.read(stream):
-                yield reading.page_id, _columns(reading, layouts[reading.page_id])
+                yield reading.page_id, _columns(reading, regions[reading.page_id])
 
     def describe(table: pa.Table, shard: str) -> dict[str, object]:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]

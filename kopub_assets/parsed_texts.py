@@ -10,7 +10,6 @@ from kopub_assets.inherited import settled_by
 from kopub_assets.previews import first_text
 from kopub_assets.recipes import own_recipe
 from kopub_assets.shard_loop import Owed, Row
-from resources.recipe import fingerprint
 from resources.recognition.base import RegionText
 from resources.recognition.text import page_text
 from resources.shards import ShardStore
@@ -24,20 +23,14 @@ OWN = own_recipe("parsed_texts")
 def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
     """The text of every page in reading order, without markup. A page without a character is `blank`."""
 
-    def readings(shard: str) -> list[Row]:
-        return store.read("ocr_results", shard, ["page_id", "regions", "state", "reason"]).to_pylist()
-
     def owed(shard: str) -> Iterator[Owed]:
-        for row in readings(shard):
-            contents = [[region["native_label"], region["content"]] for region in row["regions"] or ()]
-            yield Owed(row["page_id"], fingerprint([OWN, contents]), {"page_id": row["page_id"]}, settled_by(row))
+        for row in store.read("ocr_results", shard, ["page_id", "regions", "state", "reason"]).to_pylist():
+            texts = [[region["index"], region["native_label"], region["content"]] for region in row["regions"] or ()]
+            yield Owed(row["page_id"], [OWN, texts], {"page_id": row["page_id"]}, texts, settled_by(row))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        regions = {row["page_id"]: row["regions"] for row in readings(shard)}
         for page in todo:
-            text = page_text(
-                [RegionText(region["index"], region["native_label"], region["content"]) for region in regions[page.id]]
-            )
+            text = page_text([RegionText(*region) for region in page.given])
             yield page.id, {"text": text, "n_chars": len(text), "state": State.OK if text else State.BLANK}
 
     def describe(table: pa.Table, shard: str) -> dict[str, object]:

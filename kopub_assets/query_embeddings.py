@@ -11,7 +11,6 @@ from kopub_assets.vectors import materialize_vectors, vector_asset
 from resources import tables
 from resources.embedding.base import Embedder, Embedding
 from resources.pages.corpus import Corpus
-from resources.recipe import fingerprint
 from resources.shards import ShardStore
 
 
@@ -29,7 +28,7 @@ def query_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpu
         if not queries:
             context.log.info(f"{shard} has no queries: its table of query vectors is empty")
         for query in queries:
-            yield Owed(query.query_id, fingerprint([own, query.query]), asdict(query))
+            yield Owed(query.query_id, [own, query.query], asdict(query))
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
         return embedding.embed_queries((row.id, row.known["query"]) for row in todo)

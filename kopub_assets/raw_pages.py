@@ -13,7 +13,6 @@ from kopub_assets.shard_loop import Owed, Row
 from resources.errors import UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.images import inspect
-from resources.recipe import fingerprint
 from resources.shards import ShardStore
 from resources.states import State
 from resources.tables import RAW_PAGES
@@ -43,7 +42,7 @@ def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corp
                 "source": row.source,
             }
             settled = {"state": State.QUARANTINED, "reason": row.problem} if row.problem else None
-            yield Owed(row.page_id, fingerprint([OWN, sha256, row.problem]), known, settled)
+            yield Owed(row.page_id, [OWN, sha256], known, settled=settled)
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         with corpus.reader(shard) as source:

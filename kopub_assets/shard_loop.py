@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import EngineError
+from resources.recipe import fingerprint
 from resources.shards import Journal, ShardStore
 from resources.states import FINAL, State, count_states
 
@@ -17,19 +19,25 @@ _PROGRESS_SECONDS = 10.0
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Owed:
     """One row that a shard must end up with.
 
-    `known` are the columns that need no engine. `fingerprint` stands for everything the row is
-    made from: equal fingerprints, equal rows. `settled` are the remaining columns where the row's
-    end is known beforehand, as for a page that was quarantined by a parent.
+    `made_from` is everything its columns depend on, as JSON values, and `known` the columns that
+    need no engine. `given` is handed to `make` as it is. `settled` are the remaining columns where
+    the row's end is known beforehand, as for a page that was quarantined by a parent.
     """
 
     id: str
-    fingerprint: str
+    made_from: Sequence[Any]
     known: Row
+    given: Any = None
     settled: Row | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal fingerprints, equal rows: a row that was settled and one that was made never share one."""
+        return fingerprint([*self.made_from, self.settled])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class Made:
     table: pa.Table
     id_column: str
     owed: Sequence[Owed]
-    previous: pa.Table | None
+    previous: pa.Table
     recipe: str
     computed: int
     kept: int
@@ -70,16 +78,17 @@ class ShardJob:
     def run(self) -> Made:
         """Make the table, journalling as it goes; it is not published yet."""
         started = time.monotonic()
+        previous = self._previous()
         journal = self.store.journal(self.asset, self.shard, self.schema)
-        finished = self._finished(journal)
-        todo = [owed for owed in self.owed if finished.get(owed.id) != owed.fingerprint]
+        finished = self._finished(pa.concat_tables([previous, journal.rows()]))
+        todo = [owed for owed in self.owed if (owed.id, owed.fingerprint) not in finished]
         if todo:
             self._compute(todo, journal)
         return Made(
-            table=self._assemble(journal),
+            table=self._assemble(pa.concat_tables([previous, journal.rows()])),
             id_column=self.id_column,
             owed=self.owed,
-            previous=self._previous(),
+            previous=previous,
             recipe=self.recipe,
             computed=len(todo),
             kept=len(self.owed) - len(todo),
@@ -91,23 +100,24 @@ class ShardJob:
         self.store.update(self.asset, self.shard, made.table, {"recipe": self.recipe})
         self.store.journal(self.asset, self.shard, self.schema).clear()
 
-    def _previous(self) -> pa.Table | None:
-        """The table that is published now; one of another schema tells nothing about this one."""
-        if not self.store.has(self.asset, self.shard):
-            return None
-        published = self.store.read(self.asset, self.shard)
-        return published.replace_schema_metadata(None) if published.schema.equals(self.schema) else None
+    def _previous(self) -> pa.Table:
+        """The table that is published now; none, or one of another schema, tells nothing about this one."""
+        if self.store.has(self.asset, self.shard):
+            published = self.store.read(self.asset, self.shard)
+            if published.schema.equals(self.schema):
+                return published.replace_schema_metadata(None)
+        return self.schema.empty_table()
 
-    def _known(self, journal: Journal) -> pa.Table:
-        """Published and journalled rows, newest last."""
-        published = self._previous()
-        return pa.concat_tables([journal.rows()] if published is None else [published, journal.rows()])
+    def _keys(self, rows: pa.Table) -> Iterator[tuple[str, str]]:
+        """(id, fingerprint) of every row."""
+        return zip(rows[self.id_column].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
 
-    def _finished(self, journal: Journal) -> dict[str, str]:
-        """Fingerprint by id of the rows that need no second look; `failed` rows are tried again."""
-        known = self._known(journal)
-        final = known.filter(pc.field("state").isin(FINAL))
-        return dict(zip(final[self.id_column].to_pylist(), final["fingerprint"].to_pylist(), strict=True))
+    def _finished(self, known: pa.Table) -> set[tuple[str, str]]:
+        """Rows that need no second look; `failed` ones are tried again.
+
+        What an upgrade that was given up had made stays beside what it was to replace.
+        """
+        return set(self._keys(known.filter(pc.field("state").isin(FINAL))))
 
     def _compute(self, todo: Sequence[Owed], journal: Journal) -> None:
         unanswered = {owed.id: owed for owed in todo}
@@ -130,18 +140,12 @@ class ShardJob:
         if unsettled:
             yield from self.make(unsettled)
 
-    def _assemble(self, journal: Journal) -> pa.Table:
-        """The newest row of every (id, fingerprint) that is owed, in the order of the pages.
+    def _assemble(self, known: pa.Table) -> pa.Table:
+        """The newest of the `known` rows for every one that is owed, in the order of the pages.
 
         The known columns are written anew: a kept row may have moved within its shard.
         """
-        known = self._known(journal)
-        newest = {
-            key: position
-            for position, key in enumerate(
-                zip(known[self.id_column].to_pylist(), known["fingerprint"].to_pylist(), strict=True)
-            )
-        }
+        newest = {key: position for position, key in enumerate(self._keys(known))}
         found = [owed for owed in self.owed if (owed.id, owed.fingerprint) in newest]
         positions = [newest[owed.id, owed.fingerprint] for owed in found]
         table = known.take(pa.array(positions, pa.int64())).combine_chunks()

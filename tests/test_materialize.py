@@ -1,5 +1,6 @@
 """All eight assets through Dagster's front door: states, bad input, partial failure, resumption."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import dagster as dg
 import pytest
 
 from kopub_assets.recipes import PARENTS
+from resources.errors import UndecodableImage
 from resources.shards import ShardStore
 from resources.states import State
 from tests.corpora import cut, page_image, pages, query
@@ -149,6 +151,34 @@ def test_an_engine_that_breaks_keeps_what_it_finished(platform: Platform):
     platform.engines["recognition"] = SlowReader(diary=diary)
     assert platform.run().success
     assert platform.diary("recognition").pages == ["a_1", "a_2", "a_3"]
+
+
+def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
+    platform.run()
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = SlowReader(diary=diary, prompt="say", die_on="a_3")
+    assert not platform.run().success
+    del platform.engines["recognition"]
+    before = platform.diary("recognition").pages
+    assert platform.run().success
+    assert platform.diary("recognition").pages == before
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+
+
+def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    module = sys.modules["kopub_assets.raw_pages"]
+
+    def refuse(data: memoryview) -> None:
+        raise UndecodableImage("refused by an older release")
+
+    with monkeypatch.context() as older:
+        older.setattr(module, "inspect", refuse)
+        older.setattr(module, "OWN", "older")
+        assert platform.run().success
+    assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
+    assert platform.run().success
+    for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
+        assert set(platform.states(asset).values()) == {State.OK}, asset
 
 
 def test_a_detector_that_finds_nothing_stops_the_run_and_the_old_table_stays(platform: Platform):
