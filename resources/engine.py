@@ -14,9 +14,6 @@ class Engine(dg.ConfigurableResource, ABC):
     code: ClassVar[tuple[str, ...]] = ()
     """Modules whose code shapes the results."""
 
-    limits: ClassVar[tuple[str, ...]] = ()
-    """What a user of the results must know, one sentence each; a release says it in its card."""
-
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, never what they are."""
 
