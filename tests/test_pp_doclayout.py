@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -272,6 +273,27 @@ def test_pages_are_taken_lazily(make: Callable[..., PPDocLayout]) -> None:
     next(iter(stream))
     stream.close()  # type: ignore[attr-defined]
     assert len(taken) < 20
+
+
+def test_pages_are_decoded_while_the_model_runs(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded, ahead = [], threading.Event()
+
+    def counting(page: Page, gpu_jpeg: bool) -> Any:
+        decoded.append(page.page_id)
+        # Two are the first batch, and one thread takes one more before anybody asks for it.
+        if len(decoded) > 3:
+            ahead.set()
+        return prepare(page, gpu_jpeg)
+
+    def waiting(raw: "Raw") -> "Raw":
+        assert ahead.wait(5), "decoding waited for the model"
+        return raw
+
+    monkeypatch.setattr(pp_doclayout, "prepare", counting)
+    spoil(monkeypatch, waiting)
+    detect(make(batch_size=2, decode_threads=1), some_pages(6))
 
 
 def test_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out(make: Callable[..., PPDocLayout]) -> None:

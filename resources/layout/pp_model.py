@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resources.layout.pp_network import Raw
 
 TUNING_MEMORY = 10e9
-"""Bytes of GPU memory that layout keeps to while it tunes; a tuned batch of 64 pages takes 4 GB."""
+"""Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
@@ -142,7 +142,7 @@ class PageModel:
         """Most bytes of GPU memory that were allocated at once; 0 without a GPU."""
         import torch
 
-        return torch.cuda.max_memory_allocated() if self._on_gpu else 0
+        return torch.cuda.max_memory_allocated(self._device) if self._on_gpu else 0
 
     def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
         """Run on RGB pages of (SIDE, SIDE, 3), after the batches submitted before.
@@ -210,8 +210,10 @@ class PageModel:
         if self._staging is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
             self._staging = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+        # By numpy: torch would wake a thread for each core, and those decode.
+        filling = self._staging.numpy()
         for i, page in enumerate(pages):
-            self._staging[i] = torch.from_numpy(page)
+            filling[i] = page
         filled = self._staging[: len(pages)] if self._run is self._eager else self._staging
         return filled.to(self._device, non_blocking=True)
 
@@ -225,8 +227,9 @@ class PageModel:
     def _tune(self, pixels: "torch.Tensor") -> "Raw":
         """The first pass, in which cuDNN times its convolution algorithms.
 
-        What it chooses unasked took 1.7 ms instead of 0.4 for each 48-channel convolution (H200, 64
-        pages). Trying takes all the memory there is for scratch space, so there is a limit.
+        What it chooses unasked took 1.7 ms instead of 0.4 for each 48-channel convolution, 52 ms
+        instead of 43 for the network (H200, 64 pages); trying takes 3 s. An algorithm may ask for any
+        amount of scratch space, so there is a limit.
         """
         import torch
 
@@ -268,5 +271,5 @@ class PageModel:
         import torch
 
         if self._on_gpu:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         return time.perf_counter()
