@@ -1,6 +1,7 @@
 """What every engine has in common: it can say exactly what determines its results."""
 
 from abc import ABC
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
 import dagster as dg
@@ -30,6 +31,25 @@ class Engine(dg.ConfigurableResource, ABC):
             "code": code_fingerprint(self.code),
         }
 
+    @property
+    def gpus(self) -> int:
+        """GPUs that it holds while it works, for the account of what a page costs."""
+        return 0
+
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
         return {}
+
+
+def releases(*packages: str) -> dict[str, str]:
+    """The release of each package, for `weights` of an engine that computes with it; `missing` where it is not.
+
+    Builds of one release for other hardware (2.13.0+cu130, 2.13.0+cpu) count as the same.
+    """
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package).partition("+")[0]
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return found

@@ -31,5 +31,9 @@ class UndecodableImage(KopubError):
     """Bytes that are not a page image; only new bytes can change that."""
 
 
+class HubError(KopubError):
+    """A repository that cannot be read or written; nothing that is half there is ever tagged."""
+
+
 class GateClosed(KopubError):
     """A made table that must not be published; the one before stays in place."""

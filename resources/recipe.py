@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from resources import files
 
 _LAYOUT_ONLY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
@@ -28,11 +31,29 @@ def code_fingerprint(modules: Iterable[str]) -> str:
     Token text is joined without blanks, which also makes f-strings read alike before and after
     Python 3.12 split them into several tokens. Modules are found, not imported.
     """
-    return fingerprint({module: _module_fingerprint(module) for module in modules})
+    return fingerprint({module: module_fingerprint(module) for module in modules})
+
+
+def table_fingerprint(table: pa.Table) -> str:
+    """Of the rows as Parquet encodes them; not of its footer, nor of how the table lies in memory or who made it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata(None).combine_chunks(),
+        sink,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
+    content = memoryview(sink.getvalue())
+    # The file ends in its footer, the length of it in four bytes, and four bytes of magic.
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    return fingerprint([table.column_names, hashlib.sha256(content[:-footer]).hexdigest()])
 
 
 @cache
-def _module_fingerprint(module: str) -> str:
+def module_fingerprint(module: str) -> str:
+    """Fingerprint of one module's code. Raises `ModuleNotFoundError`."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"no source for module {module}")

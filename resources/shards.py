@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dagster as dg
@@ -18,6 +18,9 @@ from pydantic import Field
 
 from resources.errors import StoreError
 from resources.files import cannot_write, replace_bytes, write_new
+from resources.parts import Parts
+from resources.recipe import fingerprint
+from resources.versions import FOLDER, Version, Versions
 
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
@@ -28,17 +31,37 @@ class ShardStore(dg.ConfigurableResource):
 
     A table is published by one rename (local) or one upload (object storage): a writer that is
     killed leaves the old table or the new one. Asset and shard names are the platform's own,
-    never taken from page data.
+    never taken from page data. One that replaces a table of another recipe keeps it as a version,
+    in `.versions/<asset>/<shard>/`.
     """
 
     url: str = Field(description="Folder or fsspec URL (s3://bucket/prefix, memory://store) of the tables.")
+    keep_versions: int = Field(
+        default=2, ge=0, description="Replaced tables to keep of each; every one takes its size."
+    )
 
     def has(self, asset: str, shard: str) -> bool:
         return bool(self._fs.exists(self._path(asset, shard)))
 
-    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The table, or only `columns` of it. Raises `StoreError` when it has not been made yet."""
-        with self._reading(asset, shard) as file:
+    def published(self, asset: str) -> dict[str, str]:
+        """The shards whose table has been made, each with what tells its file from the one it replaced."""
+        fs, folder = self._fs, f"{self._root}/{asset}"
+        fs.invalidate_cache()
+        files = fs.ls(folder, detail=True) if fs.exists(folder) else []
+        return {
+            PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
+            for file in files
+            if file["name"].endswith(".parquet")
+        }
+
+    def read(
+        self, asset: str, shard: str, columns: Sequence[str] | None = None, version: str | None = None
+    ) -> pa.Table:
+        """The table, or only `columns` of it; the one now, or the kept `version` of that recipe.
+
+        Raises `StoreError` when it has not been made yet, or is not kept.
+        """
+        with self._reading(asset, shard, version) as file:
             return pq.read_table(file, columns=None if columns is None else list(columns))
 
     def rows(self, asset: str, shard: str) -> int:
@@ -48,19 +71,38 @@ class ShardStore(dg.ConfigurableResource):
     def columns(self, asset: str, shard: str) -> list[str]:
         return self._stored_schema(asset, shard).names
 
-    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+    def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """The metadata the table was written with."""
-        stored = self._stored_schema(asset, shard).metadata or {}
-        return {
-            key.removeprefix(_METADATA_PREFIX).decode(): value.decode()
-            for key, value in stored.items()
-            if key.startswith(_METADATA_PREFIX)
-        }
+        return _written_with(self._stored_schema(asset, shard, version).metadata)
+
+    def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
+        """The rows of the table and its metadata, in one look."""
+        with self._reading(asset, shard) as file:
+            footer = pq.read_metadata(file)
+        return footer.num_rows, _written_with(footer.metadata)
+
+    def versions(self, asset: str, shard: str) -> list[Version]:
+        """The tables that are kept besides the one now, newest first. Raises `StoreError` when one is damaged."""
+        now = self.metadata(asset, shard).get("recipe") if self.has(asset, shard) else None
+        kept = self._versions(asset, shard)
+        found = []
+        for recipe in kept.found():
+            if recipe != now:
+                with self._told(asset, shard, recipe):
+                    found.append(kept.describe(recipe))
+        return found
 
     def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
+        path, versions = self._path(asset, shard), self._versions(asset, shard)
+        recipe = metadata.get("recipe", "")
+        if self.keep_versions and self.has(asset, shard):
+            replaced = self.metadata(asset, shard).get("recipe", recipe)
+            if replaced != recipe:
+                versions.keep(path, replaced)
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
-        self._put(self._path(asset, shard), table.replace_schema_metadata(stamped), replace_bytes)
+        self._put(path, table.replace_schema_metadata(stamped), replace_bytes)
+        versions.prune(self.keep_versions, recipe)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
@@ -88,6 +130,10 @@ class ShardStore(dg.ConfigurableResource):
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> "Journal":
         return Journal(self, f"{self._root}/.journal/{asset}/{shard}", schema)
 
+    def parts(self, *folder: str) -> Parts:
+        """Small tables beside the store's own, in a folder that begins with a dot."""
+        return Parts(self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new))
+
     @property
     def _fs(self) -> fsspec.AbstractFileSystem:
         return fsspec.core.url_to_fs(self.url)[0]
@@ -99,21 +145,33 @@ class ShardStore(dg.ConfigurableResource):
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"
 
-    def _stored_schema(self, asset: str, shard: str) -> pa.Schema:
-        with self._reading(asset, shard) as file:
+    def _versions(self, asset: str, shard: str) -> Versions:
+        return Versions(self._fs, f"{self._root}/{FOLDER}/{asset}/{shard}")
+
+    def _stored_schema(self, asset: str, shard: str, version: str | None = None) -> pa.Schema:
+        with self._reading(asset, shard, version) as file:
             return pq.read_schema(file)
 
     @contextmanager
-    def _reading(self, asset: str, shard: str) -> Iterator[Any]:
-        try:
-            with self._fs.open(self._path(asset, shard), "rb") as file:
+    def _reading(self, asset: str, shard: str, version: str | None = None) -> Iterator[Any]:
+        with self._told(asset, shard, version):
+            path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
+            with self._fs.open(path, "rb") as file:
                 yield file
+
+    @contextmanager
+    def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
+        """What is missing or damaged, in the words of the platform."""
+        try:
+            yield
         except FileNotFoundError:
-            raise StoreError(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+            if version is None:
+                raise StoreError(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+            raise StoreError(f"{asset} of {shard} is not kept at recipe {version}") from None
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise StoreError(
-                f"{self._path(asset, shard)} is not a readable table ({error}): delete it and materialize {asset} again"
-            ) from None
+            path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
+            then = f" and materialize {asset} again" if version is None else ", it is only an old version"
+            raise StoreError(f"{path} is not a readable table ({error}): delete it{then}") from None
 
     def _put(self, path: str, table: pa.Table, write_local: Callable[[Path, pa.Buffer], object]) -> None:
         sink = pa.BufferOutputStream()
@@ -126,6 +184,14 @@ class ShardStore(dg.ConfigurableResource):
             fs.pipe_file(path, content.to_pybytes())
         except OSError as error:
             raise StoreError(cannot_write(path, error)) from error
+
+
+def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {
+        key.removeprefix(_METADATA_PREFIX).decode(): value.decode()
+        for key, value in (stored or {}).items()
+        if key.startswith(_METADATA_PREFIX)
+    }
 
 
 class Journal:

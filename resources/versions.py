@@ -1,0 +1,109 @@
+"""Tables that an upgrade replaced: the last few of each asset and shard, for a comparison or a way back."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+import fsspec
+import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
+
+from resources.errors import StoreError
+from resources.files import cannot_write, replace_file
+
+FOLDER = ".versions"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A kept table: the recipe it was made by, the time of its file, its rows, and its size in bytes.
+
+    The time is when the table was made on a local disk, and when it was replaced on object storage.
+    """
+
+    recipe: str
+    made_at: datetime
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Entry:
+    """A file. `number` counts up with every table that is kept: clocks and file times may mislead."""
+
+    number: int
+    recipe: str
+    path: str
+
+
+class Versions:
+    """The kept versions of one table, at `<folder>/<number>-<recipe>.parquet`."""
+
+    def __init__(self, fs: fsspec.AbstractFileSystem, folder: str) -> None:
+        self._fs = fs
+        self._folder = folder
+
+    def found(self) -> list[str]:
+        """The recipes that are kept, newest first."""
+        return list(dict.fromkeys(entry.recipe for entry in self._entries()))
+
+    def path(self, recipe: str) -> str:
+        """Raises `FileNotFoundError` when nothing of the recipe is kept."""
+        for entry in self._entries():
+            if entry.recipe == recipe:
+                return entry.path
+        raise FileNotFoundError(recipe)
+
+    def describe(self, recipe: str) -> Version:
+        path = self.path(recipe)
+        with self._fs.open(path, "rb") as file:
+            rows, size = pq.read_metadata(file).num_rows, file.seek(0, os.SEEK_END)
+        return Version(recipe, self._fs.modified(path), rows, size)
+
+    def keep(self, table: str, recipe: str) -> None:
+        """Keep the table at path `table`, which stays where it is. Raises `StoreError`; nothing is lost then.
+
+        On a local disk both names share one file, so a version takes room only once the table is replaced.
+        """
+        number = max((entry.number for entry in self._entries()), default=0) + 1
+        kept = f"{self._folder}/{number:06d}-{recipe}.parquet"
+        if isinstance(self._fs, LocalFileSystem):
+            replace_file(Path(kept), lambda temporary: _link(table, temporary))
+            return
+        try:
+            self._fs.copy(table, kept)
+        except OSError as error:
+            raise StoreError(cannot_write(kept, error)) from error
+
+    def prune(self, most: int, current: str) -> None:
+        """Forget all but the newest `most`, and what is kept of the `current` recipe. Raises `StoreError`."""
+        wanted = [recipe for recipe in self.found() if recipe != current][:most]
+        for entry in self._entries():
+            if entry.recipe not in wanted or entry.path != self.path(entry.recipe):
+                try:
+                    self._fs.rm_file(entry.path)
+                except OSError as error:
+                    raise StoreError(
+                        f"{entry.path} cannot be removed ({error.strerror or error}): remove it"
+                    ) from error
+
+    def _entries(self) -> list[_Entry]:
+        """Newest first; after a kill a recipe may be there twice."""
+        self._fs.invalidate_cache()
+        files = self._fs.ls(self._folder, detail=False) if self._fs.exists(self._folder) else []
+        return sorted((_entry(path) for path in files if path.endswith(".parquet")), reverse=True)
+
+
+def _entry(path: str) -> _Entry:
+    number, _, recipe = PurePosixPath(path).stem.partition("-")
+    return _Entry(int(number), recipe, path)
+
+
+def _link(table: str, name: Path) -> None:
+    """Another name for the file; a copy of it where the file system has only one name for each."""
+    try:
+        os.link(table, name)
+    except OSError:
+        shutil.copyfile(table, name)
