@@ -1,0 +1,1 @@
+"""Two versions of a shard beside each other: regions, texts, vectors."""

@@ -1,0 +1,102 @@
+"""A comparison as one HTML file that needs nothing else: no script, no network."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from resources.diff.compare import PageDiff, RegionChange, ShardDiff
+from resources.diff.marks import marked
+from resources.shown import visible
+
+_TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_LISTED = 200
+"""Pages, or changes of a page, that are named: a reader gets no further, and the file stays small."""
+_NAME, _LINE = 80, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A page for an overlay: a data URI, and the size in pixels that boxes are on."""
+
+    uri: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A table of the shard that was made anew: its recipes, and what about its making is not the same."""
+
+    asset: str
+    old: str
+    new: str
+    differences: Sequence[str]
+
+
+def render(
+    shard: str,
+    names: tuple[str, str],
+    diff: ShardDiff,
+    upgrades: Sequence[Upgrade],
+    picture: Callable[[str], Picture | None],
+    most: int,
+) -> str:
+    """The page. The worst `most` pages have pictures with both layouts; all that the corpus says is escaped.
+
+    `picture` is asked for these alone; a page without one is told without it.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"shown": partial(visible, most=_NAME), "line": partial(visible, most=_LINE)}
+    return environment.from_string(_TEMPLATE.read_text("utf-8")).render(
+        shard=shard,
+        names=names,
+        diff=diff,
+        upgrades=upgrades,
+        ended=[page for page in diff.changed if page.states],
+        listed=diff.changed[:_LISTED],
+        worst=[_worst(page, picture(page.page_id)) for page in diff.changed[:most]],
+    )
+
+
+def _worst(page: PageDiff, picture: Picture | None) -> Mapping[str, Any]:
+    return {
+        "diff": page,
+        "picture": picture,
+        "sides": [_boxes(page.old, page.changes, "old"), _boxes(page.new, page.changes, "new")],
+        "changes": [_change(change) for change in page.changes[:_LISTED]],
+    }
+
+
+def _boxes(regions: Sequence[Mapping[str, Any]], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+    """Boxes in SVG's terms, those that changed last, so that they lie on top."""
+    kinds = {getattr(change, side)["index"]: change.kinds[-1] for change in changes if getattr(change, side)}
+    boxes = [
+        {
+            "x": region["bbox"][0],
+            "y": region["bbox"][1],
+            "width": max(0.0, region["bbox"][2] - region["bbox"][0]),
+            "height": max(0.0, region["bbox"][3] - region["bbox"][1]),
+            "index": region["index"],
+            "label": region["label"],
+            "kind": kinds.get(region["index"], "same"),
+            "text": visible(region["content"], _NAME),
+        }
+        for region in regions
+    ]
+    return sorted(boxes, key=lambda box: box["kind"] != "same")
+
+
+def _change(change: RegionChange) -> Mapping[str, Any]:
+    old, new = (side["content"] if side else "" for side in (change.old, change.new))
+    texts = marked(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
+    return {"change": change, "texts": texts, "labels": list(_labels(change))}
+
+
+def _labels(change: RegionChange) -> Iterator[str]:
+    for side in (change.old, change.new):
+        if side is not None:
+            yield f"{side['index']} {side['label']}"
