@@ -1,0 +1,211 @@
+"""What a search takes over a corpus of the reference's size: time, memory, and what it finds.
+
+    python benchmarks/search.py [--pages 40781] [--dim 2048] [--queries 50] [--graph]
+
+Pages are made up: vectors about the centres of 361 documents, and text. The tables are written to a
+temporary folder; questions are random directions near a page, and sentences for the whole way from
+words to passages. The plain way is NumPy, float32, one product. Two threads at most. `--graph` also
+builds the graph that very large corpora are searched by.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "2"
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+
+from resources.embedding.hashed import HashedEmbedder
+from resources.pages.manifest import shard_key
+from resources.search.searcher import ASSETS, By, Searcher
+from resources.search.vectors import Vectors
+from resources.shards import ShardStore
+from resources.tables import OCR_RESULTS, RAW_PAGES, page_embeddings
+
+DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
+WORDS = [
+    "정부",
+    "예산",
+    "사업",
+    "계획",
+    "지원",
+    "기술",
+    "개발",
+    "환경",
+    "교육",
+    "정책",
+    "연구",
+    "결과",
+    "분석",
+    "지역",
+    "산업",
+]
+ASSET = ASSETS[By.TEXT]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=40_781)
+    parser.add_argument("--dim", type=int, default=2048)
+    parser.add_argument("--queries", type=int, default=50)
+    parser.add_argument("--graph", action="store_true")
+    arguments = parser.parse_args()
+    out = Console(highlight=False)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(Path(folder), arguments, out)
+
+
+def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
+    chance = np.random.default_rng(0)
+    store = ShardStore(url=str(folder / "store"))
+    shards = [shard_key(at) for at in range(-(-arguments.pages // PER_SHARD))]
+    centres = chance.standard_normal((DOCUMENTS, arguments.dim), np.float32)
+    questions: list[np.ndarray] = []
+    for at, shard in enumerate(shards):
+        count = min(PER_SHARD, arguments.pages - at * PER_SHARD)
+        vectors = unit(centres[chance.integers(DOCUMENTS, size=count)] + noise(chance, count, arguments.dim))
+        write(store, shard, vectors, chance)
+        near = vectors[: -(-arguments.queries // len(shards))]
+        questions += list(unit(near + 0.5 * noise(chance, len(near), arguments.dim) / arguments.dim**0.5))
+    questions = questions[: arguments.queries]
+    embedder = HashedEmbedder(dim=arguments.dim)
+
+    # In a process of its own, as what it frees would count below.
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        made = pool.submit(make, store.url, shards, arguments.dim, folder).result()
+    out.print(f"{arguments.pages:,} vectors of {arguments.dim}: made from the tables in {made[0]:.1f} s")
+    out.print(f"texts of their pages: made from the tables in {made[1]:.1f} s")
+    pa.default_memory_pool().release_unused()
+    before = memory()
+    started = time.perf_counter()
+    searcher, vectors = opened(store, shards, embedder, folder)
+    out.print(f"opened again in {since(started):.2f} s")
+    out.print(f"nearest {TOP}: {timed(lambda query: vectors.nearest(query, TOP), questions)}")
+    out.print(f"memory for it: {grown(before)}")
+    sentences = [" ".join(chance.choice(WORDS, 4)) for _ in questions]
+    for shard in shards:
+        searcher.page(shard, f"{shard}_1")
+    searcher.search(sentences[0])
+    out.print(f"words to pages with passages: {timed(searcher.search, sentences)}")
+    out.print(f"memory for it, the engine among it: {grown(before)}")
+
+    matrix = np.concatenate([part.matrix for part in vectors.parts]).astype(np.float32)
+    ids = [page for part in vectors.parts for page in part.table["page_id"].to_pylist()]
+
+    def plain(query: np.ndarray) -> list[str]:
+        scores = matrix @ query
+        best = np.argpartition(scores, -TOP)[-TOP:]
+        return [ids[row] for row in best[np.argsort(-scores[best])]]
+
+    out.print(f"the plain way: {timed(plain, questions)}, {matrix.nbytes / 1e6:.0f} MB of float32")
+    out.print(f"recall@{TOP} against it: {recall(vectors, questions, plain):.4f}")
+    if arguments.graph:
+        started, spent = time.perf_counter(), time.process_time()
+        vectors.build()
+        out.print(f"graph: built in {since(started):.0f} s, {time.process_time() - spent:.0f} CPU s")
+        size = sum(file.stat().st_size for file in (folder / "search" / ASSET).glob("*.usearch"))
+        out.print(
+            f"  {size / 1e6:.0f} MB, nearest {TOP}: {timed(lambda query: vectors.nearest(query, TOP), questions)}"
+        )
+        out.print(f"  recall@{TOP}: {recall(vectors, questions, plain):.4f}")
+
+
+def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float]:
+    """Make all that a search keeps; seconds for the vectors and for the texts."""
+    started = time.perf_counter()
+    searcher, _ = opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)
+    vectors = since(started)
+    for shard in shards:
+        searcher.page(shard, "")
+    return vectors, since(started) - vectors
+
+
+def opened(store: ShardStore, shards: Sequence[str], embedder: Any, folder: Path) -> tuple[Searcher, Vectors]:
+    searcher = Searcher(store, shards, embedder, "cpu", folder / "search")
+    return searcher, searcher.vectors(By.TEXT)
+
+
+def recall(vectors: Vectors, questions: Sequence[np.ndarray], plain: Callable[[np.ndarray], list[str]]) -> float:
+    shares = [
+        len({near.page_id for near in vectors.nearest(query, TOP)} & set(plain(query))) / TOP for query in questions
+    ]
+    return float(np.mean(shares))
+
+
+def noise(chance: np.random.Generator, count: int, dim: int) -> np.ndarray:
+    return chance.standard_normal((count, dim), np.float32)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.Generator) -> None:
+    """The tables of a shard that a search reads, of pages with ten paragraphs."""
+    page_ids = [f"{shard}_{row + 1}" for row in range(len(vectors))]
+    same = {"state": "ok", "reason": None, "fingerprint": ""}
+    rows = [{"page_id": page_id, **same, "vector": None} for page_id in page_ids]
+    table = pa.Table.from_pylist(rows, page_embeddings(vectors.shape[1]))
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), vectors.shape[1])
+    store.write(ASSET, shard, table.set_column(1, table.schema.field(1), column), {"recipe": shard})
+    known = {"format": "PNG", "width": 2480, "height": 3508, "sha256": "", "source": shard, "doc_id": shard}
+    raw = [
+        {"page_id": page_id, "page_idx": row, "page_no": row + 1, **known, **same}
+        for row, page_id in enumerate(page_ids)
+    ]
+    store.write("raw_pages", shard, pa.Table.from_pylist(raw, RAW_PAGES), {"recipe": shard})
+    read = [
+        {"page_id": page_id, "page_idx": row, "regions": regions(chance), **same}
+        for row, page_id in enumerate(page_ids)
+    ]
+    store.write("ocr_results", shard, pa.Table.from_pylist(read, OCR_RESULTS), {"recipe": shard})
+
+
+def regions(chance: np.random.Generator) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": at,
+            "label": "text",
+            "native_label": "text",
+            "bbox_2d": [100, 80 * at, 900, 80 * at + 70],
+            "content": " ".join(chance.choice(WORDS, 30)),
+        }
+        for at in range(REGIONS)
+    ]
+
+
+def timed(search: Callable[[Any], object], queries: Sequence[Any]) -> str:
+    walls, spent = [], time.process_time()
+    for query in queries:
+        started = time.perf_counter()
+        search(query)
+        walls.append(1000 * since(started))
+    cpu = 1000 * (time.process_time() - spent) / len(queries)
+    return f"p50 {np.median(walls):.1f} ms, p95 {np.quantile(walls, 0.95):.1f} ms, {cpu:.1f} CPU ms"
+
+
+def since(started: float) -> float:
+    return time.perf_counter() - started
+
+
+def grown(before: dict[str, float]) -> str:
+    return ", ".join(f"{name} {now - before[name]:+.0f} MB" for name, now in memory().items())
+
+
+def memory() -> dict[str, float]:
+    """MB of this process: its own, and of files that are mapped, which the system may drop."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {name: int(lines[key].split()[0]) / 1024 for name, key in (("own", "RssAnon"), ("mapped", "RssFile"))}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Question in, pages out: over the vectors that were made."""

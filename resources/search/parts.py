@@ -1,0 +1,62 @@
+"""What a search reads of the store, as Arrow files that are memory-mapped: one for each table and shard.
+
+A file's name says which tables it was made from and what its bytes add up to, so one of another
+table, or one that a killed process or a bad disk left, is never taken for the right one.
+"""
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from resources.files import replace_bytes
+
+FORMAT = 1
+"""Of the files; raised with their schemas, so that those of an earlier release are made anew."""
+
+
+class Parts:
+    """The Arrow files of a folder, made when they are missing. Several processes may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, kind: str, shard: str, version: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """The table that `make` makes from what `version` names: mapped when it was made before.
+
+        Raises what `make` raises, and `StoreError` when the file cannot be written.
+        """
+        folder = self.folder / kind
+        stem = f"{shard}.{FORMAT}-{version}"
+        for path in folder.glob(f"{stem}.*.arrow"):
+            table = _mapped(path)
+            if table is not None:
+                return table
+        content = _encoded(make())
+        path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
+        replace_bytes(path, content)
+        for other in folder.glob(f"{shard}.*.arrow"):
+            if other != path:
+                other.unlink(missing_ok=True)
+        return pa.ipc.open_file(content).read_all()
+
+
+def _mapped(path: Path) -> pa.Table | None:
+    """The table in a file, in place; None when its bytes are not those that were written."""
+    try:
+        content = pa.memory_map(str(path)).read_buffer()
+    except (OSError, pa.ArrowInvalid):
+        # Another process replaced it just now, or it is empty, which cannot be mapped.
+        return None
+    if f"{zlib.crc32(content):08x}" != path.suffixes[-2].removeprefix("."):
+        return None
+    return pa.ipc.open_file(content).read_all()
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        # In one batch, so that vectors are one matrix.
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue()

@@ -1,0 +1,155 @@
+"""Where on a page the words of a query stand. Pure; standard library only.
+
+Vectors say which page; this shows a person why. Korean words end in particles, so a word of the
+query is found by the beginning that it shares with one on the page.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+LONGEST = 240
+"""Characters of a passage: some four lines."""
+_WORD = re.compile(r"[^\W_]+")
+_HANGUL = re.compile("[가-힣]")
+_STEM = 2
+"""Syllables that the beginning of a Korean word must have to stand for it, and half of the word."""
+_HOLDS = 0.5
+"""A region holds the hit when it has this much of what the best one has."""
+
+Span = tuple[int, int]
+"""(start, end) in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a page's text; `marks` are the spans of it that stand for words of the query."""
+
+    text: str
+    marks: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The passage that says most of a query, and the regions (places in the list given) that hold its words."""
+
+    passage: Passage
+    regions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a query, ready to be looked for."""
+
+    stems: dict[str, str] = field(default_factory=dict)
+    """What may stand on a page, and the word of the query that it stands for; all in lower case."""
+
+    @classmethod
+    def of(cls, query: str) -> "Words":
+        stems: dict[str, str] = {}
+        for word in _WORD.findall(_lower(unicodedata.normalize("NFKC", query))):
+            shortest = max(_STEM, (len(word) + 1) // 2) if _HANGUL.search(word) else len(word)
+            for length in range(min(shortest, len(word)), len(word) + 1):
+                stems.setdefault(word[:length], word)
+        return cls(stems)
+
+    def marks(self, text: str) -> list[tuple[int, int, str]]:
+        """(start, end, word of the query) for what stands in `text`, which is in NFC; longest first at each place."""
+        lowered = _lower(text)
+        longest = max(map(len, self.stems), default=0)
+        first = {stem[0] for stem in self.stems}
+        found: list[tuple[int, int, str]] = []
+        at = 0
+        while at < len(lowered):
+            if lowered[at] not in first:
+                at += 1
+                continue
+            for end in range(min(at + longest, len(lowered)), at, -1):
+                stem = lowered[at:end]
+                if stem in self.stems and _stands_alone(lowered, at, end):
+                    found.append((at, end, self.stems[stem]))
+                    at = end - 1
+                    break
+            at += 1
+        return found
+
+
+def find(words: Words, texts: Sequence[str]) -> Found:
+    """The best passage of a page whose regions have these texts, in NFC; its beginning when no word is on it."""
+    marks = [words.marks(text) for text in texts]
+    weights = [_weight(found) for found in marks]
+    best = max(weights, default=0)
+    if not best:
+        return Found(Passage(shortened(" ".join(" ".join(texts).split()))), ())
+    place = weights.index(best)
+    holding = tuple(at for at, weight in enumerate(weights) if weight >= _HOLDS * best)
+    return Found(_window(texts[place], marks[place]), holding)
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, as long as a passage."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
+    """How much of the query is there: for each of its words the most characters that stand for it."""
+    most: dict[str, int] = {}
+    for start, end, word in marks:
+        most[word] = max(most.get(word, 0), end - start)
+    return sum(most.values())
+
+
+def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
+    """The stretch of the text that says most, from one of the marks on, with some of what stands before it."""
+    best, first = 0, 0
+    for at, (start, _, _) in enumerate(marks):
+        inside = [mark for mark in marks[at : at + LONGEST] if mark[1] <= start + LONGEST]
+        weight = _weight(inside)
+        if weight > best:
+            best, first = weight, at
+    start = marks[first][0]
+    last = max(end for _, end, _ in marks[first:] if end <= max(start + LONGEST, marks[first][1]))
+    left = max(0, start - max(0, LONGEST - (last - start)) // 3)
+    right = min(len(text), max(last, left + LONGEST))
+    left, right = _to_blank(text, left, start, -1), _to_blank(text, right, last, 1)
+    before, after = "… " if left else "", " …" if right < len(text) else ""
+    shift = len(before) - left
+    inside = tuple((a + shift, b + shift) for a, b, _ in marks if left <= a and b <= right)
+    # White space becomes blanks one for one, so that marks stay where they are.
+    shown = re.sub(r"\s", " ", text[left:right])
+    return Passage(f"{before}{shown}{after}", inside)
+
+
+def _to_blank(text: str, at: int, bound: int, step: int) -> int:
+    """The nearest place from `at` towards `bound` where a word begins or ends; `at` when there is none."""
+    if at in (0, len(text)):
+        return at
+    for place in range(at, bound, -step):
+        if text[place - 1].isspace() or text[place].isspace():
+            return place
+    return at
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Hangul may stand inside a word, where blanks were lost or nouns joined; other words are whole."""
+    if _HANGUL.match(text[start]):
+        return end - start >= _STEM or not _is_hangul_at(text, start - 1)
+    return not (_is_plain(text, start - 1) or _is_plain(text, end))
+
+
+def _is_hangul_at(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and bool(_HANGUL.match(text[at]))
+
+
+def _is_plain(text: str, at: int) -> bool:
+    """A letter or digit that is not Hangul: what a Latin word must not be glued to."""
+    return 0 <= at < len(text) and text[at].isalnum() and not _HANGUL.match(text[at])
+
+
+def _lower(text: str) -> str:
+    """Lower case of the same length, so that places stay the same."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(lower if len(lower := char.lower()) == 1 else char for char in text)
