@@ -1,0 +1,1 @@
+"""How well queries find their pages, and whether that changed."""

@@ -1,0 +1,59 @@
+"""Retrieval scores of what is in the store: computed once for the same vectors, texts and queries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import pyarrow as pa
+
+from resources.recipe import code_fingerprint, fingerprint
+from resources.retrieval import history, korean
+from resources.retrieval.corpus import SearchedCorpus
+from resources.retrieval.evaluation import CODE, evaluate
+from resources.shards import ShardStore
+from resources.tables import RETRIEVAL_SCORES
+
+_LIBRARIES = ("bm25s", "ir-measures")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The table RETRIEVAL_SCORES in the store, what it was compared with, and whether it was computed just now."""
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+
+
+def measure(
+    store: ShardStore, corpus: SearchedCorpus, accept: bool = False, log: Callable[[str], None] = lambda line: None
+) -> Measured:
+    """Score the corpus and write the result, unless these inputs are scored already.
+
+    `accept` lets later runs be compared with this one even if it dropped. Without a query that can
+    be measured the table is empty, and the runs before are left for later ones. Raises `ConfigError`
+    where a library is missing, `StoreError`.
+    """
+    inputs = fingerprint([corpus.inputs, corpus.kinds, code_fingerprint(CODE), korean.tokenizer(), _libraries()])
+    todo = not history.is_scored(store, inputs)
+    if todo and corpus.questions:
+        history.publish(store, history.Run(inputs, evaluate(corpus, log), corpus.page_ids), accept)
+    elif todo:
+        nothing = {"inputs": inputs, "compared": "nothing to measure: no query has a vector and a page that answers it"}
+        store.write(history.SCORES, history.ALL, RETRIEVAL_SCORES.empty_table(), nothing)
+    elif accept:
+        history.accept(store)
+    compared = store.metadata(history.SCORES, history.ALL)["compared"]
+    return Measured(store.read(history.SCORES, history.ALL), inputs, compared, todo)
+
+
+def _libraries() -> dict[str, str]:
+    return {package: _version(package) for package in _LIBRARIES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"  # whoever needs it says so
