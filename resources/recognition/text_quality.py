@@ -1,0 +1,213 @@
+"""Whether the text of a Korean page can be what is printed on it. Pure; no reference, no second reading.
+
+Each sign of a bad text has a share from which it is looked at and one from which it is sure; both
+lie beyond what clean pages of manuals with code, tables, formulas and English showed
+(`benchmarks/text_quality.py`). A doubt is a warning: it changes no state.
+"""
+
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DOUBTFUL = 0.5
+"""From this doubt on a page is worth a look."""
+
+_PROSE = frozenset(("abstract", "aside_text", "content", "reference", "reference_content", "text", "vertical_text"))
+"""Labels of regions whose characters fill their boxes; titles are large and tables mostly white."""
+_STARVED, _STARVED_BESIDE = 4000, 4
+"""A box has too few characters when each has more than this many units of the 1000 x 1000 grid (body text of 10
+points has 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
+_SMALLEST = 10_000
+"""Units of a box that is looked at: a hundredth of the page. A smaller one may hold a symbol."""
+_LOST = 25_000
+"""Units of the boxes without text from which they are told of; an icon that layout took for text has fewer."""
+_SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
+"""First words of the Unicode names of letters that Korean documents have."""
+
+_FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
+"""Dot leaders and rules, which are printed."""
+_JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
+"""Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
+_BROKEN = re.compile("[\ufffd\x80-\x9f\ue000-\uf8ff]")
+_ACCENTED = re.compile("[À-ÖØ-öø-ÿ]")
+_MARK = re.compile(r"[.,?!](?=\s|$)")
+_ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTILINE)
+"""Punctuation at the start of a line, after a gap or after other punctuation: where a word was."""
+_NUMBER = re.compile(r"\d+")
+_LATIN_WORD = re.compile("[A-Za-z]{2,}")
+_WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
+"""Characters of a stretch that is looked for a second time, and how many of them are letters."""
+_DENSE_FROM = 600
+"""Bytes from which compression tells: prose reaches 3, listings and tables 6."""
+_LITTLE_HANGUL = 0.2
+"""Part of a line's letters up to which it is looked at for what its Hangul became."""
+_MUCH_LATIN = 0.15
+"""Part of a page's letters that are Latin in such lines, from which their capitals are counted."""
+_MIXED = 0.03
+"""Part of the Latin words that mix capitals and small letters in misread Hangul; a page in capitals has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it."""
+
+    label: str
+    area: float
+    characters: int
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A sign of a bad text: its kind, how sure it is (0 to 1), and a sentence for a person."""
+
+    kind: str
+    weight: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtfulPage:
+    """A page whose text looks wrong, and why."""
+
+    page_id: str
+    doubt: float
+    doubts: tuple[str, ...]
+
+
+def doubts(text: str, boxes: Sequence[Box] = ()) -> list[Doubt]:
+    """What speaks against a page's text, the surest first; nothing for a sound one."""
+    text = unicodedata.normalize("NFC", text)
+    found = [*_characters(text), *_repetition(text), *_area(boxes)]
+    return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
+
+
+def total(found: Sequence[Doubt]) -> float:
+    """How doubtful a page is, 0 for fine to 1 for surely wrong: that at least one of its independent signs is right."""
+    sound = 1.0
+    for doubt in found:
+        sound *= 1 - doubt.weight
+    return round(1 - sound, 3)
+
+
+def doubtful(table: pa.Table) -> list[DoubtfulPage]:
+    """The pages of a `parsed_texts` table that look wrong, worst first."""
+    rows = table.select(["page_id", "doubt", "doubts"]).filter(pc.field("doubt") >= DOUBTFUL).to_pylist()
+    pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
+    return sorted(pages, key=lambda page: -page.doubt)
+
+
+def _characters(text: str) -> Iterator[Doubt]:
+    visible = sum(not char.isspace() for char in text)
+    letters = [char for char in text if char.isalpha()]
+    hangul = [char for char in letters if "가" <= char <= "힣"]
+    if not visible:
+        return
+    broken = len(_BROKEN.findall(text))
+    yield _share("mojibake", broken, visible, 3, (0.005, 0.03), "of the characters are broken")
+    accented = len(_ACCENTED.findall(text))
+    yield _share(
+        "mojibake", accented, len(letters), 10, (0.1, 0.3), "of the letters have accents, as in a wrong encoding"
+    )
+    rare = sum(not _is_common(char) for char in hangul)
+    yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
+    jamo = len(_JAMO.findall(text))
+    yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
+    foreign = sum(_script(char) not in _SCRIPTS for char in letters)
+    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not Korean")
+    yield from _without_hangul(text, len(letters))
+
+
+def _without_hangul(text: str, letters: int) -> Iterator[Doubt]:
+    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas."""
+    lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
+    plain = _FILLER.sub(r"\1", "\n".join(lines))
+    hanja = sum(_script(char) == "CJK" for char in plain)
+    yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
+    marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
+    yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")
+    words = _LATIN_WORD.findall(plain)
+    latin = sum(map(len, words))
+    mixed = sum(not (word.islower() or word.isupper() or word.istitle()) for word in words)
+    if mixed >= _MIXED * len(words) and latin >= _MUCH_LATIN * letters:
+        capitals = sum(char.isupper() for word in words for char in word)
+        yield _share(
+            "script", capitals, latin, 30, (0.3, 0.5), "of the Latin letters are capitals, as of misread Hangul"
+        )
+
+
+def _hangul(text: str) -> int:
+    return sum("가" <= char <= "힣" for char in text)
+
+
+def _repetition(text: str) -> Iterator[Doubt]:
+    flat = " ".join(_FILLER.sub(r"\1", text).split())
+    # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
+    repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
+    yield _share("repeated", repeated, len(flat), 5 * _WINDOW, (0.2, 0.35), "of the text was there before")
+    encoded = flat.encode("utf-8", "surrogatepass")
+    if len(encoded) >= _DENSE_FROM:
+        density = len(encoded) / len(zlib.compress(encoded))
+        yield Doubt("repeated", _ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
+
+
+def _repeated(text: str, letters: int) -> int:
+    """Stretches of the text, from each of its characters on, that were there before and have so many letters."""
+    seen: set[str] = set()
+    repeated = 0
+    for start in range(len(text) - _WINDOW + 1):
+        stretch = text[start : start + _WINDOW]
+        if stretch in seen:
+            repeated += sum(map(str.isalpha, stretch)) >= letters
+        seen.add(stretch)
+    return repeated
+
+
+def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
+    cut = sum(box.cut for box in boxes)
+    if cut:
+        yield Doubt("truncated", 0.6, f"the reading was cut off ({_regions(cut)})")
+    large = [box for box in boxes if box.area >= _SMALLEST]
+    usual = median([box.area / box.characters for box in boxes if box.characters] or [_STARVED])
+    most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
+    starved = [box for box in large if not box.characters or (box.label in _PROSE and box.area > most * box.characters)]
+    lost = sum(box.area for box in starved)
+    if lost >= _LOST:
+        says = f"hardly any text was read from {lost / 1e6:.0%} of the page ({_regions(len(starved))})"
+        yield Doubt("truncated", _ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
+
+
+def _regions(count: int) -> str:
+    return f"{count} region{'s' if count > 1 else ''}"
+
+
+def _share(kind: str, part: int, whole: int, fewest: int, ramp: tuple[float, float], says: str) -> Doubt:
+    """A doubt by share; fewer than `fewest` say nothing."""
+    share = part / whole if whole and part >= fewest else 0.0
+    return Doubt(kind, _ramp(share, *ramp), f"{share:.0%} {says}")
+
+
+def _ramp(value: float, fine: float, sure: float) -> float:
+    return min(1.0, max(0.0, (value - fine) / (sure - fine)))
+
+
+@lru_cache(maxsize=16_384)
+def _is_common(syllable: str) -> bool:
+    """One of the 2,350 syllables of KS X 1001, which Korean print almost never leaves."""
+    try:
+        return len(syllable.encode("euc_kr")) == 2
+    except UnicodeEncodeError:
+        return False
+
+
+@lru_cache(maxsize=65_536)
+def _script(char: str) -> str:
+    """First word of the character's Unicode name, as HANGUL, LATIN or CJK."""
+    return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]
