@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from benchmarks import plain_way
 from resources.layout.base import Region, Task
@@ -32,6 +33,7 @@ from resources.recognition.prompts import PATH, PROMPTS, read_answer, request_bo
 from resources.recognition.vision_crops import cut, picture
 from resources.vllm.client import Client, Patience
 from resources.vllm.crew import Crew
+from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
 MEAN_CROP = (812, 422)
@@ -43,7 +45,10 @@ Work = list[tuple[Page, list[Region]]]
 
 @dataclass
 class Rate:
-    """Answers over time; `pixels` are those of the regions as they lie on the page."""
+    """Answers over time; `pixels` are those of the regions as they lie on the page.
+
+    `hits` are those of the server's caches, `bad` answers that are none.
+    """
 
     name: str
     answers: list[tuple[float, int]] = field(default_factory=list)
@@ -52,20 +57,24 @@ class Rate:
     cpu_seconds: float = 0.0
     hits: float = 0.0
 
-    def row(self) -> str:
-        self.answers.sort()
-        count = len(self.answers)
-        steady = self.answers[int(WARM_UP * count) : int(COOL_DOWN * count)]
+    @property
+    def steady(self) -> tuple[float, float]:
+        """Regions and megapixels a second, without the first and the last answers."""
+        answers = sorted(self.answers)
+        steady = answers[int(WARM_UP * len(answers)) : int(COOL_DOWN * len(answers))]
         seconds = steady[-1][0] - steady[0][0]
-        regions, megapixels = len(steady) / seconds, sum(pixels for _, pixels in steady) / seconds / 1e6
-        pages = regions * self.pages / count if self.pages else float("nan")
+        return len(steady) / seconds, sum(pixels for _, pixels in steady) / seconds / 1e6
+
+    def row(self) -> str:
+        count = len(self.answers)
+        regions, megapixels = self.steady
         return (
-            f"{self.name:<28}{count:8d}{regions:11.1f}{pages:9.2f}{megapixels:9.1f}"
+            f"{self.name:<44}{count:8d}{regions:11.1f}{regions * self.pages / count:9.2f}{megapixels:9.1f}"
             f"{1000 * self.cpu_seconds / count:12.1f}{self.bad:6d}{self.hits:6.0f}"
         )
 
 
-HEAD = f"{'':<28}{'regions':>8}{'regions/s':>11}{'pages/s':>9}{'Mpx/s':>9}{'CPU ms each':>12}{'bad':>6}{'hits':>6}"
+HEAD = f"{'':<44}{'regions':>8}{'regions/s':>11}{'pages/s':>9}{'Mpx/s':>9}{'CPU ms each':>12}{'bad':>6}{'hits':>6}"
 
 
 def area(region: Region) -> int:
@@ -144,11 +153,18 @@ def bodies(page: Page, regions: Sequence[Region], model: str, sampling: dict[str
     ]
 
 
-def ceiling(work: Work, server: VLLMServer, sampling: dict[str, Any], in_flight: int, processes: int) -> Rate:
-    """What the server gives to requests that were made beforehand."""
+Jobs = list[list[tuple[bytes, int]]]
+
+
+def ready_made(work: Work, model: str, sampling: dict[str, Any]) -> Jobs:
+    """The requests of each page, with the pixels of each region."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = list(pool.map(lambda item: bodies(item[0], item[1], server.model, sampling), work))
-    rate = Rate("requests made beforehand", pages=len(work))
+        return list(pool.map(lambda item: bodies(item[0], item[1], model, sampling), work))
+
+
+def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
+    """What the server gives to requests that were made beforehand."""
+    rate = Rate("requests made beforehand", pages=len(jobs))
     crew = Crew(server, ReadyMade, lambda job, reason: [], in_flight, Patience(), processes)
     for answers in crew.run(jobs):
         rate.answers += answers
@@ -168,7 +184,7 @@ def ours(work: Work, recognizer: GlmOcrRecognizer, name: str) -> Rate:
     return rate
 
 
-def plain(work: Work, url: str, key: str, server: VLLMServer, sampling: dict[str, Any]) -> Rate:
+def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str, Any]) -> Rate:
     """One process: pages decoded and requests built one after the other by one thread, 256 others send them."""
     import requests
     from requests.adapters import HTTPAdapter
@@ -176,7 +192,8 @@ def plain(work: Work, url: str, key: str, server: VLLMServer, sampling: dict[str
     rate = Rate("the plain way", pages=len(work))
     session = requests.Session()
     session.mount("http://", HTTPAdapter(pool_maxsize=PLAIN_THREADS))
-    session.headers.update({"Content-Type": "application/json", "Authorization": f"Bearer {key}"})
+    session.headers.update({"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.api_key}"})
+    url = endpoint.urls[0]
 
     def send(body: bytes, pixels: int) -> None:
         response = session.post(url + PATH, data=body, timeout=600)
@@ -191,93 +208,133 @@ def plain(work: Work, url: str, key: str, server: VLLMServer, sampling: dict[str
             for region in regions:
                 if region.task in plain_way.READ:
                     encoded = plain_way.jpeg(plain_way.crop(image, region))
-                    pool.submit(send, plain_way.request(server.model, region.task, encoded, options), area(region))
+                    pool.submit(send, plain_way.request(server.checkpoint, region.task, encoded, options), area(region))
     return rate
 
 
-def measured(make: Callable[[], Rate], hits: Callable[[], float]) -> Rate:
-    before, spent = hits(), cpu_seconds()
+def hits(endpoint: Endpoint) -> float:
+    """What the server found in its caches so far."""
+    found = endpoint.samples()
+    return found["vllm:prefix_cache_hits_total"] + found["vllm:mm_cache_hits_total"]
+
+
+def measured(make: Callable[[], Rate], endpoint: Endpoint, name: str = "") -> Rate:
+    """The rate, with its cost and its cache hits, told at once."""
+    before, spent = hits(endpoint), cpu_seconds()
     rate = make()
-    rate.cpu_seconds, rate.hits = cpu_seconds() - spent, hits() - before
+    rate.cpu_seconds, rate.hits = cpu_seconds() - spent, hits(endpoint) - before
+    rate.name = name or rate.name
     print(rate.row(), flush=True)
     return rate
 
 
-def main() -> None:
+def compared(rates: Sequence[tuple[Rate, Rate]]) -> str:
+    """The whole step against requests made beforehand, over rounds in which they took turns."""
+    ready, whole = (np.array([pair[side].steady[0] for pair in rates]) for side in (0, 1))
+    shares = whole / ready
+    return (
+        f"the whole step is {shares.mean():.3f} of requests made beforehand "
+        f"(by round: {', '.join(f'{share:.3f}' for share in shares)}); "
+        f"regions/s {ready.mean():.1f} +- {ready.std(ddof=1) if len(ready) > 1 else 0:.1f} beforehand, "
+        f"{whole.mean():.1f} +- {whole.std(ddof=1) if len(whole) > 1 else 0:.1f} in the step"
+    )
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    server_arguments(parser)
+    parser.add_argument("--url", help="a running server; otherwise one is started")
+    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
+    parser.add_argument("--rounds", type=int, default=1, help="how often the first two rows take turns")
+    parser.add_argument("--in-flight", type=int, default=768)
+    parser.add_argument("--only", default="ceiling,ours,plain,layout", help="which rows to measure")
+    parser.add_argument("--trace", action="store_true", help="have the server profile itself for a second")
+    return parser.parse_args()
+
+
+def server_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every benchmark of a server is told."""
     parser.add_argument("--model", required=True)
     parser.add_argument("--revision", default="unpinned")
-    parser.add_argument("--url", help="a running server; otherwise one is started")
+    parser.add_argument("--profile", type=Path, help="YAML whose recognition.server section the server is made of")
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server, as --flag=--x")
-    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
     parser.add_argument("--command", default="vllm serve")
     parser.add_argument("--pages", type=Path, default=Path("samples/corpus"))
     parser.add_argument("--count", type=int, default=300, help="unique pages for each measurement")
     parser.add_argument("--tokens", type=int, default=64, help="length of every answer")
-    parser.add_argument("--in-flight", type=int, default=384)
     parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--only", default="ceiling,ours,plain,layout", help="which rows to measure")
-    parser.add_argument("--profile", action="store_true", help="have the server profile itself for two seconds")
-    arguments = parser.parse_args()
-    fields: dict[str, Any] = {
+
+
+def server_fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fields of the server as the profile and the arguments say."""
+    path = arguments.profile
+    fields = yaml.safe_load(path.read_text("utf-8"))["recognition"]["server"] if path else {}
+    return fields | {
         "model": arguments.model,
         "revision": arguments.revision,
         "command": arguments.command.split(),
-        "extra_flags": arguments.flag,
-        **({"mode": "external", "urls": [arguments.url]} if arguments.url else {}),
-        **{name: int(value) for name, _, value in (pair.partition("=") for pair in arguments.server)},
+        "extra_flags": [*fields.get("extra_flags", []), *arguments.flag],
     }
-    server = VLLMServer(**fields)
-    sampling = {"ignore_eos": True, "max_tokens": arguments.tokens}
-    recognizer = GlmOcrRecognizer(
-        server=server,
-        sampling=sampling,
-        tries=1,
-        in_flight=arguments.in_flight,
-        processes=arguments.processes,
-    )
-    rows = arguments.only.split(",")
+
+
+def recognizer_of(server: VLLMServer, tokens: int, in_flight: int, processes: int) -> GlmOcrRecognizer:
+    """One whose answers all have `tokens` tokens and are taken as they are."""
+    sampling = {"ignore_eos": True, "max_tokens": tokens}
+    return GlmOcrRecognizer(server=server, sampling=sampling, tries=1, in_flight=in_flight, processes=processes)
+
+
+def main() -> None:
+    arguments = parsed()
+    fields = server_fields(arguments)
+    if arguments.url:
+        fields |= {"mode": "external", "urls": [arguments.url], "version": ""}
+    changed = (pair.partition("=") for pair in arguments.server)
+    server = VLLMServer(**fields | {name: yaml.safe_load(value) for name, _, value in changed})
+    recognizer = recognizer_of(server, arguments.tokens, arguments.in_flight, arguments.processes)
     originals = samples(arguments.pages)
     by_grid = [(page, grid(page)) for page in originals]
+    rows = arguments.only.split(",")
     with server.lease() as endpoint:
-        url, key = endpoint.urls[0], endpoint.api_key
-
-        def hits() -> float:
-            found = endpoint.samples()
-            return found["vllm:prefix_cache_hits_total"] + found["vllm:mm_cache_hits_total"]
-
         ours(unique_pages(by_grid, 40, "warm"), recognizer, "warm-up")
+        work = unique_pages(by_grid, arguments.count, "pages")
         print(HEAD)
-        if "ceiling" in rows:
-            work = unique_pages(by_grid, arguments.count, "ceiling")
-            make = partial(ceiling, work, server, sampling, arguments.in_flight, arguments.processes)
-            measured(make, hits)
-        if "ours" in rows:
-            work = unique_pages(by_grid, arguments.count, "ours")
-            measured(lambda: ours(work, recognizer, "ours"), hits)
-        if "plain" in rows:
-            work = unique_pages(by_grid, max(1, arguments.count // 4), "plain")
-            measured(lambda: plain(work, url, key, server, sampling), hits)
+        by_turns(work, rows, arguments.rounds, recognizer, endpoint)
         if "layout" in rows:
             regions = laid_out([Page(page.page_id, page.data) for page in originals])
-            work = unique_pages([(page, regions[page.page_id]) for page in originals], arguments.count, "layout")
-            measured(lambda: ours(work, recognizer, "ours, regions of real sizes"), hits)
-        if arguments.profile:
-            work = unique_pages(by_grid, 60, "profile")
+            real = unique_pages([(page, regions[page.page_id]) for page in originals], arguments.count, "layout")
+            measured(lambda: ours(real, recognizer, "the whole step, regions of real sizes"), endpoint)
+        if arguments.trace:
             with ProcessPoolExecutor(1) as pool:
-                trace = pool.submit(profile, url, key)
+                trace = pool.submit(profile, endpoint.urls[0], endpoint.api_key)
                 ours(work, recognizer, "profiled")
                 trace.result()
 
 
+def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: GlmOcrRecognizer, endpoint: Endpoint) -> None:
+    """Requests made beforehand and the whole step, `rounds` times one after the other, then the plain way."""
+    server, sampling = recognizer.server, recognizer.sampling
+    jobs = ready_made(work, server.checkpoint, sampling) if "ceiling" in rows else []
+    ready = partial(ceiling, jobs, server, recognizer.in_flight, recognizer.processes)
+    pairs: list[tuple[Rate, Rate]] = []
+    for _ in range(rounds):
+        pair = [measured(ready, endpoint)] if "ceiling" in rows else []
+        pair += [measured(lambda: ours(work, recognizer, "the whole step"), endpoint)] if "ours" in rows else []
+        if len(pair) == 2:
+            pairs.append((pair[0], pair[1]))
+    if pairs:
+        print(compared(pairs), flush=True)
+    if "plain" in rows:
+        measured(lambda: plain(work[: max(1, len(work) // 6)], endpoint, server, sampling), endpoint)
+
+
 def profile(url: str, key: str) -> None:
-    """Two seconds of the server's own profiler, once it is busy."""
+    """A second of the server's own profiler, once it is busy."""
     import requests
 
     headers = {"Authorization": f"Bearer {key}"}
-    time.sleep(2.0)
+    time.sleep(5.0)
     requests.post(f"{url}/start_profile", headers=headers, timeout=60).raise_for_status()
-    time.sleep(2.0)
+    time.sleep(1.0)
     requests.post(f"{url}/stop_profile", headers=headers, timeout=300).raise_for_status()
 
 

@@ -26,6 +26,8 @@ FAMILIES = {
     "fused (triton)": r"triton",
     "elementwise": r"elementwise|vectorized|unrolled|CUDAFunctor",
 }
+WAITS = "Synchronize|Memcpy|HostAlloc"
+"""Calls that may keep the host from going on."""
 Event = dict[str, Any]
 
 
@@ -61,6 +63,10 @@ def main() -> None:
         if e.get("cat") == "cuda_runtime" and "correlation" in e.get("args", {})
     }
     scopes = Scopes(events)
+    waits: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "cuda_runtime" and re.search(WAITS, event["name"]):
+            waits[event["name"], scopes.at(event["ts"])].append(event["dur"])
     begin, end = work[0]["ts"], max(e["ts"] + e["dur"] for e in work)
     spent: dict[tuple[str, str], list[float]] = defaultdict(list)
     names: dict[str, list[float]] = defaultdict(list)
@@ -86,6 +92,9 @@ def main() -> None:
     print("\nshare   where the host is while the GPU waits")
     for scope, time in sorted(gaps.items(), key=lambda item: -item[1])[:10]:
         print(f"{time / total:6.1%}  {scope}")
+    print("\nshare   pieces  calls that may keep the host, by name and place")
+    for (name, scope), times in sorted(waits.items(), key=lambda item: -sum(item[1]))[:10]:
+        print(f"{sum(times) / total:6.1%}{len(times):9d}  {name} in {scope}")
 
 
 if __name__ == "__main__":

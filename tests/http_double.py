@@ -133,6 +133,7 @@ class HttpDouble:
     async def _start(self) -> None:
         app = web.Application(client_max_size=2**30)
         app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_post("/v1/embeddings", self._answer)
         app.router.add_get("/version", _version)
         app.router.add_get("/metrics", _metrics)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)

@@ -2,20 +2,28 @@
 
 An engine process, in a process group of its own, makes the answers one after the other and does not
 mind the end of the server, as vLLM's does not.
+It reads "read" from every picture and gives every text a vector of STUB_WIDTH equal numbers. Asleep it
+holds no GPU and answers nothing.
 Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
 answer), STUB_LAST_WORDS (print these and fail), STUB_LOSE_PORT (fail once, leaving this file),
-STUB_VERSION.
+STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt around its picture), STUB_GPU (a file that
+only one server awake may hold), STUB_INSOMNIA (not to fall asleep) and STUB_COMA (not to wake up).
 """
 
 import argparse
+import base64
+import fcntl
 import json
 import os
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 ENGINE = """
 import sys, time
@@ -34,6 +42,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.model = model
         self.answered = 0
+        self.asleep = False
+        self.gpu = os.open(os.environ.get("STUB_GPU", os.devnull), os.O_RDWR | os.O_CREAT)
+        self.take_gpu()
         self.lock = threading.Lock()
         self.engine = subprocess.Popen(
             [sys.executable, "-S", "-c", ENGINE, os.environ.get("STUB_STEP", "0"), "stub_vllm"],
@@ -41,6 +52,27 @@ class Server(ThreadingHTTPServer):
             stdout=subprocess.PIPE,
             process_group=0,
         )
+
+    def take_gpu(self) -> None:
+        if "STUB_GPU" in os.environ:
+            try:
+                fcntl.flock(self.gpu, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sys.stdout.write("torch.OutOfMemoryError: CUDA out of memory.\n")
+                sys.stdout.flush()
+                os._exit(1)
+
+    def sleep(self) -> None:
+        if "STUB_INSOMNIA" in os.environ:
+            raise NotImplementedError
+        fcntl.flock(self.gpu, fcntl.LOCK_UN)
+        self.asleep = True
+
+    def wake_up(self) -> None:
+        if "STUB_COMA" in os.environ:
+            raise NotImplementedError
+        self.take_gpu()
+        self.asleep = False
 
     def generate(self) -> None:
         with self.lock:
@@ -65,14 +97,29 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200 if self.path in pages else 404, pages.get(self.path, ""))
 
     def do_POST(self) -> None:
+        orders: dict[str, Callable[[], None]] = {"/sleep?level=1": self.server.sleep, "/wake_up": self.server.wake_up}
+        order = orders.get(self.path)
+        if order is not None:
+            if "VLLM_SERVER_DEV_MODE" not in os.environ or "--enable-sleep-mode" not in sys.argv:
+                self._answer(404, "")
+                return
+            try:
+                order()
+            except NotImplementedError:
+                self._answer(500, "")
+            else:
+                self._answer(200, "{}")
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.headers.get("Authorization") != f"Bearer {os.environ['VLLM_API_KEY']}":
             self._answer(401, '{"error": "Unauthorized"}')
         elif body["model"] != self.server.model:
             self._answer(404, '{"error": "no such model"}')
+        elif self.server.asleep:
+            self._answer(503, '{"error": "asleep"}')
         else:
             self.server.generate()
-            self._answer(200, "{}")
+            self._answer(200, json.dumps(answer(self.path, body)))
 
     def _answer(self, status: int, text: str) -> None:
         self.send_response(status)
@@ -82,6 +129,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Silent, as vLLM is told to be."""
+
+
+def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What a sound server answers."""
+    if path == "/v1/embeddings":
+        width = int(os.environ.get("STUB_WIDTH", "4"))
+        vector = base64.b64encode(struct.pack(f"<{width}f", *[1.0] * width)).decode()
+        tokens = len(body["input"]) if "input" in body else int(os.environ["STUB_FRAME"]) + picture_tokens(body)
+        return {"data": [{"embedding": vector}], "usage": {"prompt_tokens": tokens}}
+    choice = {"message": {"content": "read"}, "finish_reason": "stop"}
+    return {"choices": [choice], "usage": {"completion_tokens": 1}}
+
+
+def picture_tokens(body: dict[str, Any]) -> int:
+    """Squares of 32 pixels, by the header of a PNG."""
+    header = base64.b64decode(body["messages"][1]["content"][0]["image_url"]["url"].partition(",")[2])[16:24]
+    width, height = struct.unpack(">II", header)
+    return width * height // 32**2
 
 
 def main() -> None:

@@ -208,10 +208,23 @@ def test_a_region_that_is_always_refused_fails_with_the_server_s_words() -> None
     async def refuse(asked: Asked) -> web.StreamResponse:
         return error(400, "unknown field") if asked.prompt == FORMULA else says("가")
 
-    reading, _ = read(refuse, [Task.TEXT, Task.FORMULA])
+    reading, asked = read(refuse, [Task.TEXT, Task.FORMULA])
     assert [text.state for text in reading.regions] == [State.OK, State.FAILED]
     assert "HTTP 400: unknown field" in str(reading.reason)
     assert reading.regions[0].content == "가"
+    # No other size would help.
+    assert len(asked) == 2
+
+
+def test_a_formula_too_large_for_the_server_is_sent_smaller() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        if asked.size[0] == SIDE:
+            return error(400, "The decoder prompt is longer than the maximum model length of 512.")
+        return says("x")
+
+    reading, asked = read(reply, [Task.FORMULA])
+    assert only(reading).state is State.OK
+    assert [each.size[0] for each in asked] == [SIDE, 196]
 
 
 def test_a_server_full_of_faults_loses_no_region_and_answers_none_twice() -> None:
@@ -340,6 +353,25 @@ class TestReuse:
             list(recognizer(double, reuse_folder=str(tmp_path)).read([(page, regions)]))
             list(recognizer(double, reuse_folder=str(tmp_path)).read([(moved, regions[:1])]))
             assert len(double.asked) == 2
+
+    def test_what_was_not_used_for_the_longest_time_goes_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        today = 20_000
+        monkeypatch.setattr("resources.recognition.region_reuse._today", lambda: today)
+        pages = [page_of(f"p_{number}", [Task.TEXT]) for number in range(3)]
+
+        def asked_for(page: tuple[Page, list[Region]]) -> int:
+            with HttpDouble(always("글")) as double:
+                list(recognizer(double, reuse_folder=str(tmp_path), reuse_answers=2).read([page]))
+                return len(double.asked)
+
+        for page in (pages[0], pages[1], pages[0], pages[2]):
+            asked_for(page)
+            today += 1
+        # The second was used before the first, which was found again.
+        assert asked_for(pages[0]) == 0
+        assert asked_for(pages[1]) == 1
 
     def test_a_damaged_file_is_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "regions.sqlite").write_bytes(b"no database" * 1000)
@@ -542,6 +574,10 @@ def test_cleaning_is_final_and_loses_no_text(parts: list[str]) -> None:
 def test_parts_of_a_table_become_one_table() -> None:
     part = "<table><tr><td>1</td></tr></table>"
     assert join_tables([part, part]) == "<table><tr><td>1</td></tr><tr><td>1</td></tr></table>"
+    spanning = '<table><tr><td rowspan="3">1</td><td>rowspan="3"</td></tr><tr><td rowspan="2">2</td></tr></table>'
+    assert join_tables([spanning, part]) == (
+        '<table><tr><td rowspan="2">1</td><td>rowspan="3"</td></tr><tr><td>2</td></tr><tr><td>1</td></tr></table>'
+    )
     assert join_tables([part, "no table"]) == f"{part}\n\nno table"
 
 

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from resources.errors import EngineError
-from resources.vllm.client import Client, Patience, Refused, Turns, Unanswered
+from resources.vllm.client import Client, Patience, Refused, TooLarge, Turns, Unanswered
 from resources.vllm.crew import Crew
 from resources.vllm.endpoint import Endpoint
 from tests.http_double import Asked, HttpDouble, echo, error, says, truncated
@@ -154,6 +154,25 @@ def test_a_refusal_is_not_repeated(status: int) -> None:
         with pytest.raises(Refused, match="exceeds the encoder cache"):
             one(double)
         assert len(double.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "smaller"),
+    [
+        (413, "no", True),
+        (400, "The decoder prompt (length 9000) is longer than the maximum model length of 8192.", True),
+        (400, "This model's maximum context length is 8192 tokens. However, you requested 9000", True),
+        (422, "The image item exceeds the pre-allocated encoder cache size 2048.", True),
+        (400, "unknown field", False),
+    ],
+)
+def test_a_refusal_says_whether_a_smaller_request_would_do(status: int, message: str, smaller: bool) -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(status, message)
+
+    with HttpDouble(reply) as double, pytest.raises(Refused) as refused:
+        one(double)
+    assert isinstance(refused.value, TooLarge) == smaller
 
 
 def test_a_wrong_key_or_model_ends_everything() -> None:

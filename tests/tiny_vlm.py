@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 _HANGUL = "가나다라마바사아자차카타파하은는이을를의에도서로고한국어문표제목년월일수금액합계"
@@ -49,7 +50,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
 
-    tokenizer = _save_tokenizer(folder, _GLM_SPECIALS, "Glm46VProcessor", _GLM_TEMPLATE)
+    tokenizer = _save_tokenizer(folder, _tokenizer(_GLM_SPECIALS), "Glm46VProcessor", _GLM_TEMPLATE)
     special = {name: _id(tokenizer, name) for name in _GLM_SPECIALS}
     ends = [special["<|endoftext|>"], special["<|user|>"]]
     width = 64
@@ -110,7 +111,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-    tokenizer = _save_tokenizer(folder, _QWEN_SPECIALS, "Qwen3VLProcessor", _QWEN_TEMPLATE)
+    tokenizer = _save_tokenizer(folder, qwen_tokenizer(), "Qwen3VLProcessor", _QWEN_TEMPLATE)
     special = {name: _id(tokenizer, name) for name in _QWEN_SPECIALS}
     width = 128
     config = Qwen3VLConfig(
@@ -162,12 +163,21 @@ def save_qwen3_vl(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def _save_tokenizer(
-    folder: Path, specials: tuple[str, ...], processor: str, template: str
-) -> "PreTrainedTokenizerFast":
+def qwen_tokenizer() -> "Tokenizer":
+    """That of Qwen3-VL-Embedding in small: it ends every prompt with the token that vectors are read at."""
+    from tokenizers import processors
+
+    tokenizer = _tokenizer(_QWEN_SPECIALS)
+    end = _QWEN_SPECIALS[0]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
+    )
+    return tokenizer
+
+
+def _tokenizer(specials: tuple[str, ...]) -> "Tokenizer":
     """Bytes, some Hangul syllables as tokens of their own, and the model's special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     vocabulary = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -182,6 +192,12 @@ def _save_tokenizer(
     tokenizer.pre_tokenizer = pieces
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
+    return tokenizer
+
+
+def _save_tokenizer(folder: Path, tokenizer: "Tokenizer", processor: str, template: str) -> "PreTrainedTokenizerFast":
+    from transformers import PreTrainedTokenizerFast
+
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|endoftext|>",

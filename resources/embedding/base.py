@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from resources.engine import Engine
 from resources.pages.page import Page
@@ -26,6 +26,9 @@ class Embedding:
 class Embedder(Engine):
     """Turns pages, texts and queries into vectors. Each method yields one `Embedding` per item, in any order."""
 
+    queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
+    """Kinds of page vectors that a query's vector can be compared with."""
+
     dim: int
 
     @abstractmethod
@@ -38,3 +41,7 @@ class Embedder(Engine):
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         """`queries` are (id, query); their vectors are compared with the text vectors by dot product."""
+
+    def report(self) -> dict[str, float | str]:
+        """Figures of the last run of vectors that are worth a plot."""
+        return {}

@@ -38,6 +38,7 @@ class HashedEmbedder(Embedder):
         "Text and query vectors are lexical hashes: they compare spelling, and know neither synonyms nor translations.",
         "Image vectors describe the look of a page and compare with image vectors only, not with queries or texts.",
     )
+    queries_match: ClassVar[frozenset[str]] = frozenset({"text"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     dim: int = Field(default=2048, ge=64, description="Length of the vectors; fewer buckets mean more collisions.")

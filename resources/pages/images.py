@@ -49,6 +49,16 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
     return info
 
 
+def is_plain(data: bytes | memoryview) -> bool:
+    """Whether the picture is upright and without alpha or palette, so that every decoder makes the same page of it.
+
+    Raises `UndecodableImage`.
+    """
+    with _opened(data, "damaged") as image:
+        upright = _orientation(image) == _UPRIGHT
+        return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
+
+
 def decode(data: bytes | memoryview) -> "np.ndarray":
     """RGB pixels, uint8 (height, width, 3), upright, transparency on white.
 

@@ -13,9 +13,10 @@ from resources.recognition.tables_html import clean_tables
 
 
 class Problem(StrEnum):
-    """What is wrong with an answer; `TOO_LARGE` is the server's word, the others are found here."""
+    """What is wrong with an answer; the first two are the server's word, the others are found here."""
 
     TOO_LARGE = "too large"
+    REFUSED = "refused"
     CUT = "cut off"
     LOOP = "loop"
     EMPTY = "empty"

@@ -25,6 +25,8 @@ _LADDERS = MappingProxyType(
     {
         # Half, then a quarter of the pixels; a table's small print would not survive the quarter.
         Problem.TOO_LARGE: (Try(scale=0.7), Try(scale=0.5), Try(parts=2, all_room=True)),
+        # What has another reason than its size stays refused at any.
+        Problem.REFUSED: (),
         Problem.CUT: (Try(all_room=True), Try(parts=2, all_room=True), Try(parts=4, all_room=True)),
         # Another size gives other image tokens, which is what leads a greedy model out of a loop.
         Problem.LOOP: (Try(scale=0.8), _WARM, Try(parts=2)),

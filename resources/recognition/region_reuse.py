@@ -3,6 +3,7 @@
 import hashlib
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +31,14 @@ class RegionReuse:
     """A SQLite file that processes and threads share. Losing it costs time, never results.
 
     Answers are the model's own words with the number of tries and the seconds they took, so that a
-    row made from them equals the row made then. Nothing is ever removed: the whole reference
-    corpus takes about 0.3 GB. Raises `EngineError` when the file cannot be used.
+    row made from them equals the row made then. At most `most` are left when it is closed: those
+    that were not found or kept for the longest time go. Raises `EngineError` when the file cannot
+    be used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int) -> None:
         self._path = folder / "regions.sqlite"
+        self._most = most
         # Readers and one writer at a time never wait for each other, and a killed process leaves whole transactions.
         with _usable(self._path):
             folder.mkdir(parents=True, exist_ok=True)
@@ -43,9 +46,10 @@ class RegionReuse:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS answers ("
+                "CREATE TABLE IF NOT EXISTS kept ("
                 "key BLOB PRIMARY KEY, text TEXT NOT NULL, finish_reason TEXT NOT NULL,"
-                " tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID"
+                " tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, seconds REAL NOT NULL,"
+                " day INTEGER NOT NULL) WITHOUT ROWID"
             )
         self._turn = threading.Lock()
 
@@ -53,21 +57,38 @@ class RegionReuse:
         """What is known of `keys`: the answer, its tries and its seconds."""
         wanted = list(keys)
         marks = ",".join("?" * len(wanted))
-        with self._turn, _usable(self._path):
-            found = self._database.execute(f"SELECT * FROM answers WHERE key IN ({marks})", wanted).fetchall()
+        with self._turn, _usable(self._path), self._database:
+            found = self._database.execute(f"SELECT * FROM kept WHERE key IN ({marks})", wanted).fetchall()
+            today = _today()
+            if any(row[6] < today for row in found):
+                self._database.execute(f"UPDATE kept SET day = ? WHERE key IN ({marks})", [today, *wanted])
         return {row[0]: (Answer(row[1], row[2], row[3]), row[4], row[5]) for row in found}
 
     def keep(self, answers: Mapping[bytes, tuple[Answer, int, float]]) -> None:
         """Add a page's answers, all or none."""
         rows = [
-            (key, answer.text, answer.finish_reason, answer.tokens, attempts, seconds)
+            (key, answer.text, answer.finish_reason, answer.tokens, attempts, seconds, _today())
             for key, (answer, attempts, seconds) in answers.items()
         ]
         with self._turn, _usable(self._path), self._database:
-            self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def close(self) -> None:
-        self._database.close()
+        """Remove what is beyond the limit, and let the file go."""
+        with self._turn, _usable(self._path):
+            (count,) = self._database.execute("SELECT count(*) FROM kept").fetchone()
+            if count > self._most:
+                with self._database:
+                    self._database.execute(
+                        "DELETE FROM kept WHERE key IN (SELECT key FROM kept ORDER BY day DESC, key LIMIT -1 OFFSET ?)",
+                        [self._most],
+                    )
+            self._database.close()
+
+
+def _today() -> int:
+    """Days since 1970: finer than that, every answer found would be a row written."""
+    return int(time.time() // 86_400)
 
 
 @contextmanager

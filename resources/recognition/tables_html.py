@@ -1,5 +1,6 @@
 """Table HTML as a model writes it, made valid: rows of cells, closed and escaped, no text lost. Pure."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ _DROPPED = frozenset(
 """Tags whose text counts and whose form does not."""
 _KEPT = frozenset({"sup", "sub"})
 _SPANS = ("rowspan", "colspan")
+_ROWSPAN = re.compile(r'(<t[dh]) rowspan="(\d+)"')
 _MOST_SPANNED = 1000
 """What HTML allows a `colspan`; a larger number is a loop's."""
 
@@ -29,11 +31,27 @@ def clean_tables(text: str) -> str:
 
 
 def join_tables(parts: Sequence[str]) -> str:
-    """Cleaned parts of one table, read from top to bottom, as one table."""
-    tables = [part.strip() for part in parts if part.strip()]
+    """Cleaned parts of one table, read from top to bottom, as one table.
+
+    A cell spans no more rows than its part has: it was read without those of the next.
+    """
+    tables = [_within(part.strip()) for part in parts if part.strip()]
     if not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
         return "\n\n".join(tables)
     return "<table>" + "".join(part.removeprefix("<table>").removesuffix("</table>") for part in tables) + "</table>"
+
+
+def _within(table: str) -> str:
+    """A cleaned table whose cells end with it."""
+    rows = table.split("<tr>")
+    for index, row in enumerate(rows[1:], 1):
+        left = len(rows) - index
+        rows[index] = _ROWSPAN.sub(lambda m, left=left: f"{m[1]}{_spanning(min(int(m[2]), left))}", row)
+    return "<tr>".join(rows)
+
+
+def _spanning(rows: int) -> str:
+    return f' rowspan="{rows}"' if rows > 1 else ""
 
 
 class _Builder(HTMLParser):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from resources.pages.patches import whole_patches
 from resources.recognition.crops import pixel_box
 
 PATCH = 28
@@ -67,15 +68,7 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS) -> tuple[i
     if min(width, height) < PATCH:
         enlarge = PATCH / min(width, height)
         width, height = int(width * enlarge), int(height * enlarge)
-    columns, rows = max(1, round(width / PATCH)), max(1, round(height / PATCH))
-    area = width * height / PATCH**2
-    if columns * rows > max_tokens:
-        shrink = math.sqrt(area / max_tokens)
-        columns = max(1, math.floor(width / shrink / PATCH))
-        rows = max(1, math.floor(height / shrink / PATCH))
-    elif columns * rows < MIN_TOKENS:
-        enlarge = math.sqrt(MIN_TOKENS / area)
-        columns, rows = math.ceil(width * enlarge / PATCH), math.ceil(height * enlarge / PATCH)
+    columns, rows = whole_patches(width, height, PATCH, MIN_TOKENS, max_tokens)
     return columns * PATCH, rows * PATCH
 
 

@@ -20,7 +20,7 @@ from resources.recognition.region_reuse import RegionReuse, region_key
 from resources.recognition.tables_html import join_tables
 from resources.recognition.vision_crops import Picture, cut, has_ink, picture, strips
 from resources.states import State
-from resources.vllm.client import Client, Refused, Unanswered
+from resources.vllm.client import Client, Refused, TooLarge, Unanswered
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +53,7 @@ class Manner:
     max_image_tokens: int
     asked: Mapping[Task, str]
     reuse_folder: Path | None
+    reuse_answers: int
 
 
 Figures = defaultdict[str, float]
@@ -91,7 +92,8 @@ class VlmReader:
 
     def __init__(self, manner: Manner) -> None:
         self._manner = manner
-        self._reuse = RegionReuse(manner.reuse_folder) if manner.reuse_folder is not None else None
+        folder = manner.reuse_folder
+        self._reuse = RegionReuse(folder, manner.reuse_answers) if folder is not None else None
 
     def close(self) -> None:
         if self._reuse is not None:
@@ -217,7 +219,8 @@ class VlmReader:
         try:
             answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, crop.tokens)
         except Refused as error:
-            return _Reading(Answer("", "error", 0), Doubt(Problem.TOO_LARGE, f"the server refused it: {error}", 0), 0.0)
+            problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
+            return _Reading(Answer("", "error", 0), Doubt(problem, f"the server refused it: {error}", 0), 0.0)
         ready.figures["answer_tokens"] += answer.tokens
         return _Reading(answer, examine(answer.text, answer.finish_reason, region.task, self._manner.scripts), seconds)
 

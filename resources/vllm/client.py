@@ -9,6 +9,7 @@ import heapq
 import io
 import itertools
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -41,6 +42,8 @@ _SILENT_SECONDS = 60.0
 _DOWN_SECONDS = 30.0
 """How long the other replicas are used instead of one that was found gone."""
 _SERVER_FAULTS = 500
+_SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
+"""In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
 _MESSAGE = 300
 """Characters of a server's message that are kept in a reason."""
 
@@ -78,6 +81,10 @@ class Patience:
 
 class Refused(Exception):
     """The server will not take this request (HTTP 400, 413, 422), however often it is sent."""
+
+
+class TooLarge(Refused):
+    """It would take a smaller one: HTTP 413, or what vLLM says of a prompt or a picture of too many tokens."""
 
 
 class Unanswered(Exception):
@@ -338,7 +345,8 @@ def _check(status: int, headers: Any, content: bytes, url: str) -> None:
         )
     if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_FAULTS:
         raise _Passing(message, _seconds(headers.get("Retry-After")))
-    raise Refused(message)
+    too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
+    raise TooLarge(message) if too_large else Refused(message)
 
 
 def _message(content: bytes) -> str:

@@ -247,11 +247,12 @@ def _start(make: Callable[[], Handler[Any, Any, Any]], settings: _Settings, in_p
 
 
 def _work_alone(connection: Connection, make: Callable[[], Handler[Any, Any, Any]], settings: _Settings) -> None:
-    """A worker process: its threads are the parallelism, so OpenCV gets none of its own."""
+    """A worker process: its threads are the parallelism, so OpenCV and PyTorch get none of their own."""
     import signal
 
     import cv2
 
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported, which is later if at all
     # Ctrl-C reaches the whole group; the parent decides, and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)

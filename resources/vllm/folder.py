@@ -27,6 +27,9 @@ class Phase(StrEnum):
     """For its turn on the GPU."""
     STARTING = "starting"
     READY = "ready"
+    SLEEPING = "sleeping"
+    """Off the GPU, its weights in the host's memory, until someone wants it again."""
+    WAKING = "waking"
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -34,7 +37,7 @@ class Phase(StrEnum):
     @property
     def lives(self) -> bool:
         """Whether it answers or is about to."""
-        return self in (Phase.WAITING, Phase.STARTING, Phase.READY)
+        return self not in (Phase.STOPPING, Phase.STOPPED, Phase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Specification:
     turn_timeout: float = 86_400.0
     idle_seconds: float = 600.0
     yield_seconds: float = 20.0
+    sleep_seconds: float = 0.0
     hang_seconds: float = 30.0
     max_restarts: int = 3
 

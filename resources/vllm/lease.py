@@ -149,6 +149,11 @@ class _News:
         if state.phase is Phase.WAITING:
             self._tell_waiting(state.since)
             return
+        if state.phase in (Phase.SLEEPING, Phase.WAKING):
+            if self._stage != Phase.WAKING:
+                self._stage = Phase.WAKING
+                self._say("%s is woken up", _name(self._folder))
+            return
         if state.boot not in self._boots:
             self._boots.add(state.boot)
             self._log.info("%s starts; its log is %s", _name(self._folder), self._folder.log(0))

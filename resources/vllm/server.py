@@ -26,7 +26,7 @@ _PROTOCOL = 1
 """Of the files that clients and supervisors share; one of another number is left to its own."""
 
 _LIFECYCLE = frozenset(
-    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
+    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "sleep_seconds", "hang_seconds", "max_restarts"}
 )
 """How a server is kept, not which one it is: its first user decides."""
 
@@ -68,6 +68,7 @@ class VLLMServer(dg.ConfigurableResource):
     renderer_workers: int = Field(default=1, ge=1, description="Threads of each that prepare prompts.")
     prefix_caching: bool = Field(default=False, description="Worth it only for prompts that begin alike.")
     mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures, for repeated ones only.")
+    mm_processor: dict[str, Any] | None = Field(default=None, description="vLLM's --mm-processor-kwargs.")
     speculative: dict[str, Any] | None = Field(default=None, description="vLLM's --speculative-config.")
 
     start_timeout: float = Field(default=1800, gt=0, description="Seconds for a start; the first fetches weights.")
@@ -75,6 +76,12 @@ class VLLMServer(dg.ConfigurableResource):
     idle_seconds: float = Field(default=600, ge=0, description="Without a lease, after which it is stopped.")
     yield_seconds: float = Field(
         default=20, ge=0, description="The same when another server waits for the GPU; longer than from step to step."
+    )
+    sleep_seconds: float = Field(
+        default=0,
+        ge=0,
+        description="How long it may sleep, its weights in the host's memory, instead of being stopped for another "
+        "server; 0: never. vLLM's development endpoints are then open to whoever has an account on the machine.",
     )
     hang_seconds: float = Field(default=30, gt=0, description="Without any progress, after which it hangs.")
     max_restarts: int = Field(default=3, ge=0, description="Within an hour; one more death is an error.")
@@ -125,6 +132,11 @@ class VLLMServer(dg.ConfigurableResource):
             "kv_cache_dtype": self.kv_cache_dtype or "",
             "vllm": self.version,
         }
+
+    @property
+    def gpus_held(self) -> int:
+        """GPUs it works on; of external servers, which do not say, one for each."""
+        return len(self.urls) if self.mode == "external" else len(self.gpus)
 
     @property
     def key(self) -> str:

@@ -1,0 +1,126 @@
+"""GLM-OCR's vision encoder for vLLM, so that the host is always ahead of the GPU.
+
+vLLM's own asks the GPU for the longest sequence in each of 24 layers, copies positions from pageable
+memory and finds the places of image tokens by a copy that waits: the GPU idles a third of the time
+while Python catches up. Here everything is computed on the host before the first layer and copied
+from pinned memory, and a layer is nine kernels: norms, additions, rotations and copies are fused.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch  # noqa: TID253 - a model's module is only imported by the server
+from vllm.config import VllmConfig  # noqa: TID253
+from vllm.logger import init_logger  # noqa: TID253
+from vllm.model_executor.models.glm_ocr import (  # noqa: TID253
+    GlmOcrForConditionalGeneration,
+    GlmOcrVisionAttention,
+    GlmOcrVisionTransformer,
+)
+
+from resources.vllm.plugin.norm_rope import norm_rope
+
+_log = init_logger(f"vllm.{__name__}")
+
+Grid = tuple[int, int, int]
+"""Frames, rows and columns of patches of a picture."""
+_KNOWN_GRIDS = 4096
+"""Sizes of pictures whose positions are kept: regions of a corpus have some thousand, of 14 kB on average."""
+
+
+@lru_cache(maxsize=_KNOWN_GRIDS)
+def positions(grid: Grid, merge: int) -> np.ndarray:
+    """Row and column of each patch, (patches, 2), patches that are merged into one token side by side."""
+    frames, rows, columns = grid
+    places = np.indices((rows, columns), np.int32).reshape(2, rows // merge, merge, columns // merge, merge)
+    return np.tile(places.transpose(1, 3, 2, 4, 0).reshape(-1, 2), (frames, 1))
+
+
+def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A copy that the host does not wait for."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Encoder(GlmOcrVisionTransformer):
+    """The vision transformer; its weights are those of vLLM's."""
+
+    def forward(
+        self, x: torch.Tensor, grid_thw: torch.Tensor | list[list[int]], encoder_metadata: None = None
+    ) -> torch.Tensor:
+        """Tokens (patches / merged, width) of the pictures' patches `x`, one after the other."""
+        sizes = grid_thw if isinstance(grid_thw, list) else grid_thw.tolist()
+        grids: list[Grid] = [(frames, rows, columns) for frames, rows, columns in sizes]
+        lengths = np.concatenate([np.full(frames, rows * columns) for frames, rows, columns in grids])
+        ends = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
+        # Of a tensor on the host, so that reading it in every layer waits for nothing.
+        longest = self.compute_attn_mask_seqlen(torch.from_numpy(ends))
+        cosines, sines = self._rotation(grids)
+        sequences = on_device(ends, self.device)
+        x = self.patch_embed(self._normalised(x))
+        residual = x
+        x = self.blocks[0].norm1(x)
+        # The norm after a layer is the first of the next one: together with the addition before it, one kernel.
+        norms = [*(block.norm1 for block in self.blocks[1:]), self.post_layernorm]
+        for block, following in zip(self.blocks, norms, strict=True):
+            x = self._attended(block.attn, x, cosines, sines, sequences, longest)
+            x, residual = block.norm2(x, residual=residual)
+            x, residual = following(block.mlp(x), residual=residual)
+        x = x.view(-1, self.spatial_merge_size, self.spatial_merge_size, x.shape[-1]).permute(0, 3, 1, 2)
+        return self.merger(self.downsample(x).view(-1, self.out_hidden_size))
+
+    def _normalised(self, x: torch.Tensor) -> torch.Tensor:
+        """Pixels in the weights' type; a vLLM that sends them as bytes brings the layer that normalises them."""
+        if hasattr(self, "input_norm"):
+            return self.input_norm(x.to(self.device, non_blocking=True), self.dtype)
+        return x.to(self.device, self.dtype, non_blocking=True)
+
+    def _rotation(self, grids: Sequence[Grid]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines for each patch, (patches, half a head)."""
+        places = np.concatenate([positions(grid, self.spatial_merge_size) for grid in grids])
+        cosines, sines = self.rotary_pos_emb.get_cos_sin(max(max(grid[1:]) for grid in grids))
+        index = on_device(places, cosines.device)
+        return cosines[index].flatten(1), sines[index].flatten(1)
+
+    @staticmethod
+    def _attended(
+        attention: GlmOcrVisionAttention,
+        x: torch.Tensor,
+        cosines: torch.Tensor,
+        sines: torch.Tensor,
+        sequences: torch.Tensor,
+        longest: torch.Tensor | None,
+    ) -> torch.Tensor:
+        qkv, _ = attention.qkv(x)
+        query_norm, key_norm = attention.q_norm, attention.k_norm
+        norm_rope(qkv, cosines, sines, query_norm.weight, key_norm.weight, query_norm.variance_epsilon)
+        query, key, value = qkv.view(1, len(x), 3, -1, attention.head_dim).unbind(2)
+        context = attention.attn(query=query, key=key, value=value, cu_seqlens=sequences, max_seqlen=longest)
+        return attention.proj(context.reshape(len(x), -1))[0]
+
+
+class GlmOcr(GlmOcrForConditionalGeneration):
+    """GLM-OCR with this encoder; everything else is vLLM's."""
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        # Built by vLLM with its weights' names; only what it computes is exchanged.
+        self.visual.__class__ = Encoder
+        _log.info("GLM-OCR has the encoder of %s", __name__)
+
+    def embed_input_ids(
+        self,
+        input_ids: torch.Tensor,
+        multimodal_embeddings: Sequence[torch.Tensor] | None = None,
+        *,
+        is_multimodal: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Embeddings of the text with those of the pictures in their places, which `is_multimodal` marks."""
+        if not multimodal_embeddings or is_multimodal is None or is_multimodal.device.type != "cpu":
+            return super().embed_input_ids(input_ids, multimodal_embeddings, is_multimodal=is_multimodal)
+        embeds = self._embed_text_input_ids(
+            input_ids, self.get_language_model().embed_input_ids, is_multimodal=is_multimodal
+        )
+        places = on_device(np.flatnonzero(is_multimodal.numpy()), embeds.device)
+        return embeds.index_copy_(0, places, torch.cat(tuple(multimodal_embeddings)).to(embeds.dtype))
