@@ -1,11 +1,15 @@
-"""How much loss a run may bear before it stops instead of publishing."""
+"""How much loss a run may bear before it stops, and how much a release before it stays off the Hub."""
 
 import dagster as dg
 from pydantic import Field
 
 
 class Gates(dg.ConfigurableResource):
-    """Limits of the blocking checks; raise one in the Launchpad for a run that is known to be different."""
+    """Limits of the blocking checks; raise one in the Launchpad for a run that is known to be different.
+
+    The limits of a release close the way to the Hub and no other: a folder with a lost page is still
+    made, and says so, because whoever made the corpus needs it to see what was lost.
+    """
 
     max_empty_jump: float = Field(
         default=0.25,
@@ -18,4 +22,29 @@ class Gates(dg.ConfigurableResource):
         ge=0,
         le=1,
         description="Share of pages without regions that a first build may have: covers, blank versos.",
+    )
+    max_lost_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        # A question has one page that answers it, so a share lost is as much recall lost; 0.01 is below what 600
+        # questions can tell from chance (a standard error of 0.015).
+        description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
+    )
+    max_doubtful_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        # Scanned tables, forms and drawings are doubted even when they are read right, so a normal corpus has some.
+        description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
+    )
+    override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push although limits are exceeded or retrieval got worse; the card says it.",
+    )
+    license_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push although a licence of the sources is unknown or forbids it; the card says it.",
     )

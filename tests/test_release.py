@@ -1,10 +1,9 @@
 """The release folder and the export: they load, hold everything, and are whole at every moment."""
 
 import hashlib
-import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import datasets
@@ -13,20 +12,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from PIL import Image
 
-from resources import tables
 from resources.errors import StoreError
 from resources.release import local
-from resources.release.base import ReleaseAbout, ReleaseInput
-from resources.release.configs import write
+from resources.release.base import ASSETS, ReleaseInput
 from resources.release.export import export
 from resources.release.licences import hub_licences
 from resources.release.local import LocalRelease
-
-DIM = 8
-HOSTILE = "<script>alert(1)</script> | `x` ![i](http://e) \x00\x1b[31m\n# title"
+from resources.release.parquet import write
+from resources.release.verify import verify
+from resources.tables import RETRIEVAL_SCORES
+from tests.released import (
+    DIM,
+    HOSTILE,
+    about,
+    changed,
+    contents,
+    front_matter,
+    jpeg,
+    load,
+    page_tables,
+    release_of,
+    unit,
+    without_queries,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,123 +43,6 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     datasets.disable_progress_bars()
-
-
-def jpeg(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (20, 10), (shade, 0, 0)).save(file, "JPEG")
-    return file.getvalue()
-
-
-def unit(position: int, dim: int = DIM) -> list[np.float16]:
-    return list(np.eye(dim, dtype=np.float16)[position % dim])
-
-
-def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None = "CC-BY-SA-4.0") -> ReleaseInput:
-    """A shard whose page 1 has a picture and a table, and whose last page cannot be decoded."""
-    ids = [f"doc{shard}_{n}" for n in range(1, pages + 1)]
-    lost = ids[-1]
-    ended = {
-        page_id: {"state": "quarantined", "reason": "the image is damaged", "fingerprint": "f"}
-        if page_id == lost
-        else {"state": "ok", "reason": None, "fingerprint": "f"}
-        for page_id in ids
-    }
-    box, grid = [1.0, 2.0, 30.5, 40.0], [10, 20, 305, 400]
-    region = {"index": 0, "label": "image", "task": "skip", "score": 0.5, "bbox": box, "bbox_2d": grid, "polygon": None}
-    second = {**region, "index": 1, "label": "text", "task": "text", "polygon": [[0.0, 0.0], [1.0, 1.0]]}
-    read = {"state": "ok", "reason": None, "finish_reason": "stop", "attempts": 1, "seconds": 0.1, "bbox_2d": grid}
-    raw, layouts, readings, texts, vectors = [], [], [], [], []
-    for at, page_id in enumerate(ids):
-        known, ok = {"page_id": page_id, **ended[page_id]}, page_id != lost
-        raw.append(
-            {
-                **known,
-                "page_idx": at,
-                "doc_id": f"doc{shard}",
-                "page_no": at + 1,
-                "sha256": "0" * 64,
-                "format": "PNG",
-                "width": 100,
-                "height": 200,
-                "n_bytes": 9,
-                "license": license,
-                "source": "a.arrow",
-            }
-        )
-        layouts.append({**known, "regions": [region, second] if ok else None})
-        readings.append({
-            **known,
-            "page_idx": at,
-            "regions": [
-                {**read, "index": 0, "label": "image", "native_label": "image", "content": ""},
-                {**read, "index": 1, "label": "text", "native_label": "text", "content": f"본문 {page_id}"},
-            ] if ok else None,
-            "markdown": f"![image](crops/{page_id}_0.jpg)\n\n본문 {page_id}" if ok else None,
-            "image_crops": [{"path": f"crops/{page_id}_0.jpg", "bbox": box, "label": "image"}] if ok else None,
-            "crop_images": [jpeg(at)] if ok else None,
-        })  # fmt: skip
-        texts.append({**known, "text": f"본문 {page_id}" if ok else None, "n_chars": 5 if ok else 0})
-        vectors.append({**known, "vector": unit(at, dim) if ok else None})
-    query = {
-        "query_id": f"q{shard}",
-        "query": "무엇?",
-        "answer": "그것",
-        "type": "text",
-        "domain": "law",
-        "ground_truth": [ids[0], ids[1]],
-        "vector": unit(0, dim),
-        "state": "ok",
-        "reason": None,
-        "fingerprint": "f",
-    }
-    return ReleaseInput(
-        raw_pages=pa.Table.from_pylist(raw, tables.RAW_PAGES),
-        layout_regions=pa.Table.from_pylist(layouts, tables.LAYOUT_REGIONS),
-        ocr_results=pa.Table.from_pylist(readings, tables.OCR_RESULTS),
-        parsed_texts=pa.Table.from_pylist(texts, tables.PARSED_TEXTS),
-        corpus_image_embeddings=pa.Table.from_pylist(vectors, tables.page_embeddings(dim)),
-        corpus_text_embeddings=pa.Table.from_pylist(vectors, tables.page_embeddings(dim)),
-        query_embeddings=pa.Table.from_pylist([query], tables.query_embeddings(dim)),
-    )
-
-
-def without_queries(made: ReleaseInput) -> ReleaseInput:
-    return replace(made, query_embeddings=made.query_embeddings.slice(0, 0))
-
-
-def changed(table: pa.Table, **columns: list) -> pa.Table:
-    """`table` with the values of some columns replaced."""
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, table.schema.field(name), pa.array(values, table.schema.field(name).type))
-    return table
-
-
-def about(*shards: str, **says: object) -> ReleaseAbout:
-    engine = {"engine": "resources.layout.cpu.CpuLayout", "parameters": {"dpi": 300}, "weights": {"tesseract": "5.5.4"}}
-    known = {"title": "Pages", "source": "samples", "profile": "cpu", "made_with": {"layout_regions": engine}}
-    return ReleaseAbout(**{**known, "shards": shards, **says})  # type: ignore[arg-type]
-
-
-def release_of(folder: Path, *shards: ReleaseInput) -> LocalRelease:
-    release = LocalRelease(folder=str(folder))
-    for index, made in enumerate(shards):
-        release.publish(f"shard_{index:02d}", made)
-    release.finish(about(*(f"shard_{index:02d}" for index in range(len(shards)))))
-    return release
-
-
-def load(folder: Path, config: str | None = None) -> datasets.Dataset:
-    return datasets.load_dataset(str(folder), config, split="train")  # type: ignore[return-value]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def front_matter(folder: Path) -> dict:
-    return yaml.safe_load((folder / "README.md").read_text("utf-8").split("---\n")[1])
 
 
 def test_every_config_loads_with_its_features(tmp_path: Path):
@@ -227,8 +119,7 @@ def test_equal_tables_give_equal_bytes(tmp_path: Path):
 def test_how_a_table_was_put_together_does_not_show(tmp_path: Path):
     made = page_tables(0)
     assembled = {
-        asset: pa.concat_tables([getattr(made, asset).slice(0, 1), getattr(made, asset).slice(1)])
-        for asset in (field.name for field in fields(made))
+        asset: pa.concat_tables([getattr(made, asset).slice(0, 1), getattr(made, asset).slice(1)]) for asset in ASSETS
     }
     release_of(tmp_path / "a", made)
     release_of(tmp_path / "b", ReleaseInput(**assembled))
@@ -263,7 +154,7 @@ def test_republishing_a_shard_moves_only_its_files(tmp_path: Path):
     release.finish(about("shard_00", "shard_01"))
     after = contents(tmp_path / "r")
     moved = {path for path in after if after[path] != before[path]}
-    assert moved == {"data/pages/shard_01.parquet", "README.md", "SHA256SUMS"}
+    assert moved == {"data/pages/shard_01.parquet", "README.md", "SHA256SUMS", "manifest.json"}
     touched = [path for path, time in times.items() if path.stat().st_mtime_ns != time]
     assert touched == [tmp_path / "r" / "data" / "pages" / "shard_01.parquet"]
 
@@ -293,7 +184,7 @@ def test_loading_again_finds_a_republished_shard(tmp_path: Path):
 def test_sums_are_right_also_after_a_run_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     release = release_of(tmp_path / "r", page_tables(0), page_tables(1))
 
-    def killed(table: pa.Table, path: Path) -> None:
+    def killed(table: pa.Table, path: Path, images: object) -> None:
         if "text_embeddings" in path.parts:
             raise KeyboardInterrupt
         write(table, path)
@@ -312,7 +203,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_release(tmp_path: Path, mo
     release = release_of(tmp_path / "r", page_tables(0))
     before = contents(tmp_path / "r")
 
-    def full(table: pa.Table, path: Path) -> None:
+    def full(table: pa.Table, path: Path, images: object) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
@@ -371,7 +262,7 @@ def test_hostile_text_is_data_in_the_tables_and_plain_in_the_card(tmp_path: Path
     made = replace(
         made,
         parsed_texts=changed(made.parsed_texts, text=[HOSTILE, "가" * 1_000_000, None]),
-        raw_pages=changed(made.raw_pages, reason=[None, None, HOSTILE]),
+        raw_pages=changed(made.raw_pages, reason=[None, None, HOSTILE], doc_id=[HOSTILE] * 3, source=[HOSTILE] * 3),
     )
     release = LocalRelease(folder=str(tmp_path / "r"))
     release.publish("shard_00", made)
@@ -380,14 +271,16 @@ def test_hostile_text_is_data_in_the_tables_and_plain_in_the_card(tmp_path: Path
     assert pages[0]["text"] == HOSTILE
     assert len(pages[1]["text"]) == 1_000_000
     card = (tmp_path / "r" / "README.md").read_text("utf-8")
-    body = card.split("---\n", 2)[2]
-    assert "<script>" not in body
-    assert "![i]" not in body
-    assert "http://e" not in body
-    assert "\x00" not in card
-    assert "\x1b" not in card
-    assert body.count("\n# ") == 1
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; \\|" in body
+    attribution = (tmp_path / "r" / "ATTRIBUTION.md").read_text("utf-8")
+    for shown in (card.split("---\n", 2)[2], f"\n{attribution}"):
+        assert "<script>" not in shown
+        assert "![i]" not in shown
+        assert "http://e" not in shown
+        assert "\x00" not in shown
+        assert "\x1b" not in shown
+        assert shown.count("\n# ") == 1
+        assert "&lt;script&gt;alert(1)&lt;/script&gt; \\|" in shown
+    assert list(verify(tmp_path / "r")) == []
 
 
 def test_the_card_tells_licences_engines_limits_and_languages(tmp_path: Path):
@@ -401,8 +294,59 @@ def test_the_card_tells_licences_engines_limits_and_languages(tmp_path: Path):
     assert matter["size_categories"] == ["n<1K"]
     body = (tmp_path / "r" / "README.md").read_text("utf-8")
     assert "| CC-BY-SA-4.0 | 3 |" in body
-    assert "| layout\\_regions | resources.layout.cpu.CpuLayout | dpi 300, tesseract 5.5.4 |" in body
+    assert "| layout\\_regions | resources.layout.cpu.CpuLayout |  |  | 6 | dpi 300, tesseract 5.5.4 |" in body
     assert "- Vectors are lexical." in body
+
+
+def test_every_document_is_attributed_once_with_its_file_and_licence(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    made = page_tables(1, license=None)
+    release.publish("shard_00", page_tables(0))
+    release.publish("shard_01", replace(made, raw_pages=changed(made.raw_pages, doc_id=["doc0", "doc0", None])))
+    release.finish(about("shard_00", "shard_01", license="MIT"))
+    table = (tmp_path / "r" / "ATTRIBUTION.md").read_text("utf-8").split("|---|---|---|--:|\n")[1]
+    assert table.splitlines() == [
+        "| doc0 | a.arrow | CC-BY-SA-4.0 | 3 |",
+        "| doc0 | a.arrow | MIT | 2 |",
+        "| not stated | a.arrow | MIT | 1 |",
+    ]
+
+
+def test_the_card_tells_every_engine_that_made_rows_and_what_its_pages_score(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    for shard, revision in (("shard_00", "r1"), ("shard_01", "r2")):
+        engine = {"engine": "x.Reader", "parameters": {"prompt": "read"}, "weights": {"org/ocr": revision}}
+        made_with = {"made_with": json.dumps({"code": "c", "engines": [engine]}), "recipe": "r"}
+        release.publish(shard, replace(page_tables(int(shard[-1])), made={"ocr_results": made_with}))
+    known = {"convention": "any", "queries": 2, "dropped": False}
+    scores = [
+        {
+            **known,
+            "retriever": "text",
+            "query_type": kind,
+            "metric": "recall@10",
+            "value": 0.5,
+            "low": 0.25,
+            "high": 0.75,
+        }
+        for kind in ("all", "visual")
+    ]
+    table = pa.Table.from_pylist(scores, RETRIEVAL_SCORES)
+    release.finish(about("shard_00", "shard_01", scores=table))
+    body = (tmp_path / "r" / "README.md").read_text("utf-8")
+    assert "| ocr\\_results | x.Reader | org/ocr | r1 | 3 | org/ocr r1, prompt read |" in body
+    assert "| ocr\\_results | x.Reader | org/ocr | r2 | 3 | org/ocr r2, prompt read |" in body
+    assert body.count("| text | any | recall@10 | 2 | 0.500 | 0.250 to 0.750 |") == 1
+
+
+def test_a_file_of_an_older_version_is_not_counted_as_nothing(tmp_path: Path):
+    release = release_of(tmp_path / "r", page_tables(0), page_tables(1))
+    path = tmp_path / "r/data/pages/shard_01.parquet"
+    table = pq.read_table(path)
+    features = {b"huggingface": table.schema.metadata[b"huggingface"]}
+    pq.write_table(table.replace_schema_metadata(features), path)
+    with pytest.raises(StoreError, match=r"shard_01\.parquet was written by another version: materialize hf_release"):
+        release.finish(about("shard_00", "shard_01"))
 
 
 @pytest.mark.parametrize(
@@ -428,6 +372,9 @@ class Tables:
         table: pa.Table = getattr(self.shards[shard], asset)
         return table if columns is None else table.select(list(columns))
 
+    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+        return dict(self.shards[shard].made.get(asset, {}))
+
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
@@ -435,7 +382,7 @@ def lines(path: Path) -> list[dict]:
 
 def test_release_input_reads_every_table_of_a_shard():
     made = page_tables(3)
-    assert ReleaseInput.read(Tables({"shard_03": made}), "shard_03") == made
+    assert ReleaseInput.read(Tables({"shard_03": made}), "shard_03").tables == made.tables
 
 
 def test_export_numbers_pages_over_the_corpus_and_names_the_rows_of_arrays(tmp_path: Path):

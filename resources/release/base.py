@@ -1,13 +1,12 @@
-"""The release protocol: what is published of a shard, and what a target promises."""
+"""What is published of a shard, and what a release says of itself."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-import dagster as dg
 import pyarrow as pa
-from pydantic import Field
+
+from resources.gates import Gates
 
 
 class TableReader(Protocol):
@@ -15,10 +14,15 @@ class TableReader(Protocol):
 
     def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table: ...
 
+    def metadata(self, asset: str, shard: str) -> dict[str, str]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseInput:
-    """The tables of one shard, as the assets left them."""
+    """The tables of one shard, as the assets left them, and by asset what is known of their making.
+
+    `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets.
+    """
 
     raw_pages: pa.Table
     layout_regions: pa.Table
@@ -27,15 +31,23 @@ class ReleaseInput:
     corpus_image_embeddings: pa.Table
     corpus_text_embeddings: pa.Table
     query_embeddings: pa.Table
+    made: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ledger: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, reader: TableReader, shard: str) -> Self:
+    def read(cls, reader: TableReader, shard: str, ledger: Mapping[str, pa.Table] | None = None) -> Self:
         """The tables of `shard`, each field being an asset's name."""
-        return cls(**{asset: reader.read(asset, shard) for asset in (field.name for field in fields(cls))})
+        tables = {asset: reader.read(asset, shard) for asset in ASSETS}
+        return cls(**tables, made={asset: reader.metadata(asset, shard) for asset in ASSETS}, ledger=ledger or {})
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables by asset, in the order the assets are made."""
+        return {asset: getattr(self, asset) for asset in ASSETS}
 
     @property
     def page_tables(self) -> dict[str, pa.Table]:
-        """The tables with one row per page, by asset, in the order the assets are made."""
+        """The tables with one row per page."""
         return {asset: getattr(self, asset) for asset in PAGE_ASSETS}
 
 
@@ -47,14 +59,21 @@ PAGE_ASSETS = (
     "corpus_image_embeddings",
     "corpus_text_embeddings",
 )
+ASSETS = (*PAGE_ASSETS, "query_embeddings")
+
+PageImages = Callable[[int], bytes | memoryview | None]
+"""The encoded image of a page by its row in the shard; None for one that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAbout:
     """What a release says of itself besides what its files tell.
 
-    `made_with` is the recipe of the engine behind each asset, `limits` are sentences a user must
-    know, `shards` the keys the corpus has now, `license` the one of pages that state none.
+    `made_with` is the recipe of the engine behind each asset, for rows that do not say it
+    themselves; `limits` are sentences a user must know, `shards` the keys the corpus has now,
+    `license` is the one of pages that state none, and `publish_under` that of the release, None
+    leaving every page under its own. `scores` is the table of retrieval scores, `drops` says which
+    of them fell.
     """
 
     title: str
@@ -65,31 +84,17 @@ class ReleaseAbout:
     limits: Sequence[str] = ()
     languages: Sequence[str] = ("ko", "en")
     license: str | None = None
+    publish_under: str | None = None
+    gates: Gates = field(default_factory=Gates)
+    scores: pa.Table | None = None
+    drops: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFile:
-    """A published file: path relative to the release, SHA-256 of its bytes, rows (None for the card) and size."""
+    """A published file: path in the release, SHA-256 of its bytes, rows (None for what is no table) and size."""
 
     path: str
     sha256: str
     rows: int | None
     bytes: int
-
-
-class ReleaseTarget(dg.ConfigurableResource, ABC):
-    """Where releases go, and what they say of themselves."""
-
-    title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
-    license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")
-
-    @abstractmethod
-    def publish(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
-        """Replace the files of one shard and leave all others. Equal tables give equal bytes.
-
-        Raises `StoreError` when a table does not fit the others or a file cannot be written.
-        """
-
-    @abstractmethod
-    def finish(self, about: ReleaseAbout) -> list[ReleasedFile]:
-        """Drop the files of shards that `about` does not name, and write the card from what is there."""

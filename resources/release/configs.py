@@ -7,40 +7,41 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 import json
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from resources.errors import StoreError
+from resources.lineage import lineage_rows
+from resources.recognition.text_quality import doubtful
+from resources.release import features
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.states import State, count_states
 
 if TYPE_CHECKING:
     from datasets import Features
 
-CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels")
+CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
 SUMMARY = b"kopub.summary"
-"""Footer key of what a file says about its shard: JSON of the states by asset, and of the pages by licence."""
+"""Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
 LOST = (State.FAILED.value, State.QUARANTINED.value)
 """Ends that leave out something the page holds."""
 
-_ROWS_PER_GROUP = 1000
-_PICTURES_PER_GROUP = 100
+PICTURES_PER_GROUP = 100
 """A row group is read whole by the Hub's viewer, which takes up to 300 MB; a crop is rarely over 1 MB."""
 
 Row = dict[str, Any]
 
 
-def build(tables: ReleaseInput) -> dict[str, pa.Table]:
+def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[str, pa.Table]:
     """The tables of one shard by config, with the features that `datasets` reads in their metadata.
 
-    Embedding tables hold the rows that have a vector; `pages` says what became of the others.
-    Raises `StoreError` when a table does not hold the same pages as the others.
+    Embedding tables hold the rows that have a vector; `pages` says what became of the others. With
+    `page_images` its column `image` is there, and null: the file is filled page by page. Raises
+    `StoreError` when a table does not hold the same pages as the others.
     """
     _check_same_pages(tables)
     image_dim, text_dim, query_dim = (
@@ -49,126 +50,16 @@ def build(tables: ReleaseInput) -> dict[str, pa.Table]:
     )
     queries = _with_vector(tables.query_embeddings)
     built = {
-        "pages": _table(_pages(tables), page_features()),
-        "regions": _table(_regions(tables), region_features()),
+        "pages": _table(_pages(tables), features.page_features(page_images)),
+        "regions": _table(_regions(tables), features.region_features()),
         "crops": _crops(tables.ocr_results),
-        "image_embeddings": _vectors(tables.corpus_image_embeddings, vector_features(image_dim)),
-        "text_embeddings": _vectors(tables.corpus_text_embeddings, vector_features(text_dim)),
-        "queries": _queries(queries, query_features(query_dim)),
-        "qrels": _table(_qrels(queries), qrel_features()),
+        "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
+        "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
+        "queries": _queries(queries, features.query_features(query_dim)),
+        "qrels": _table(_qrels(queries), features.qrel_features()),
+        "lineage": _lineage(shard, tables),
     }
     return _summarised(built, tables)
-
-
-def write(table: pa.Table, path: Path) -> None:
-    """Write a config's table: content-defined chunks, so that a changed page moves few bytes, and a page index."""
-    rows = _PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
-    # A row group of no rows is an error to `datasets`, so an empty table is written without one.
-    with pq.ParquetWriter(
-        path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
-    ) as writer:
-        if table.num_rows:
-            writer.write_table(table, row_group_size=rows)
-
-
-@cache
-def page_features() -> "Features":
-    from datasets import Features, Value
-
-    text, number = Value("string"), Value("int32")
-    return Features(
-        {
-            "page_id": text,
-            "id": text,
-            "doc_id": text,
-            "page_no": number,
-            "width": number,
-            "height": number,
-            "sha256": text,
-            "license": text,
-            "source": text,
-            "state": text,
-            "reason": text,
-            "states": dict.fromkeys(PAGE_ASSETS, text),
-            "n_regions": number,
-            "n_chars": number,
-            "text": text,
-            "markdown": text,
-        }
-    )
-
-
-@cache
-def region_features() -> "Features":
-    from datasets import Features, List, Value
-
-    text = Value("string")
-    return Features(
-        {
-            "region_id": text,
-            "page_id": text,
-            "index": Value("int32"),
-            "label": text,
-            "native_label": text,
-            "task": text,
-            "score": Value("float32"),
-            "bbox": List(Value("float32"), length=4),
-            "bbox_2d": List(Value("int32"), length=4),
-            "polygon": List(List(Value("float32"), length=2)),
-            "content": text,
-            "state": text,
-            "reason": text,
-        }
-    )
-
-
-@cache
-def crop_features() -> "Features":
-    from datasets import Features, Image, List, Value
-
-    return Features(
-        {
-            "page_id": Value("string"),
-            "index": Value("int32"),
-            "label": Value("string"),
-            "bbox": List(Value("float32"), length=4),
-            "path": Value("string"),
-            "image": Image(),
-        }
-    )
-
-
-@cache
-def vector_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
-    return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
-
-
-@cache
-def query_features(dim: int) -> "Features":
-    from datasets import Features, List, Value
-
-    text = Value("string")
-    return Features(
-        {
-            "query_id": text,
-            "query": text,
-            "id": text,
-            "text": text,
-            "type": text,
-            "domain": text,
-            "answer": text,
-            "vector": List(Value("float16"), length=dim),
-        }
-    )
-
-
-@cache
-def qrel_features() -> "Features":
-    from datasets import Features, Value
-
-    return Features({"query-id": Value("string"), "corpus-id": Value("string"), "score": Value("int32")})
 
 
 def _check_same_pages(tables: ReleaseInput) -> None:
@@ -184,7 +75,7 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
     reasons = {asset: table["reason"].to_pylist() for asset, table in named.items()}
     layouts = tables.layout_regions["regions"].to_pylist()
     markdown = tables.ocr_results["markdown"].to_pylist()
-    texts = tables.parsed_texts.select(["text", "n_chars"]).to_pylist()
+    texts = tables.parsed_texts.select(["text", "n_chars", "doubt", "doubts"]).to_pylist()
     for at, page in enumerate(tables.raw_pages.to_pylist()):
         lost = (asset for asset in PAGE_ASSETS if states[asset][at] in LOST)
         not_ok = (asset for asset in PAGE_ASSETS if states[asset][at] != State.OK)
@@ -197,7 +88,7 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
             "reason": ended and (f"{ended}: {reason}" if reason else ended),
             "states": {asset: states[asset][at] for asset in PAGE_ASSETS},
             "n_regions": len(layouts[at] or ()),
-            "n_chars": texts[at]["n_chars"],
+            **texts[at],
             "text": texts[at]["text"] or "",
             "markdown": markdown[at] or "",
         }
@@ -223,23 +114,23 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
 
 def _crops(ocr_results: pa.Table) -> pa.Table:
     """The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them."""
-    features = crop_features()
+    published = features.crop_features().arrow_schema
     crops = [
         {"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop}
         for page in ocr_results.select(["page_id", "image_crops"]).to_pylist()
         for crop in page["image_crops"] or ()
     ]
-    known = pa.Table.from_pylist(crops, pa.schema([field for field in features.arrow_schema if field.name != "image"]))
+    known = pa.Table.from_pylist(crops, pa.schema([field for field in published if field.name != "image"]))
     jpegs = ocr_results["crop_images"]
     pictures = _regrouped(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
     image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
-    return known.append_column("image", image).cast(features.arrow_schema)
+    return known.append_column("image", image).cast(published)
 
 
 def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
     """The pictures in chunks of a row group each: `binary`, which the Image feature asks for, holds 2 GB to a chunk."""
-    starts = range(0, len(pictures), _PICTURES_PER_GROUP)
-    groups = (pictures.slice(start, _PICTURES_PER_GROUP).combine_chunks() for start in starts)
+    starts = range(0, len(pictures), PICTURES_PER_GROUP)
+    groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
     return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
 
 
@@ -248,9 +139,9 @@ def crop_index(path: str) -> int:
     return int(PurePosixPath(path).stem.rpartition("_")[2])
 
 
-def _queries(queries: pa.Table, features: "Features") -> pa.Table:
+def _queries(queries: pa.Table, published: "Features") -> pa.Table:
     renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
-    return _published(renamed, features)
+    return _published(renamed, published)
 
 
 def _qrels(queries: pa.Table) -> Iterator[Row]:
@@ -259,35 +150,56 @@ def _qrels(queries: pa.Table) -> Iterator[Row]:
             yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
 
 
-def _vectors(table: pa.Table, features: "Features") -> pa.Table:
-    return _published(_with_vector(table), features)
+def _vectors(table: pa.Table, published: "Features") -> pa.Table:
+    return _published(_with_vector(table), published)
 
 
-def _published(table: pa.Table, features: "Features") -> pa.Table:
-    """The columns of `features`, in one chunk: how a table was put together must not show in its file."""
-    return table.select(list(features)).cast(features.arrow_schema).combine_chunks()
+def _published(table: pa.Table, published: "Features") -> pa.Table:
+    """The columns of `published`, in one chunk: how a table was put together must not show in its file."""
+    return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
 
 
 def _with_vector(table: pa.Table) -> pa.Table:
     return table.filter(pc.field("vector").is_valid())
 
 
-def _table(rows: Iterator[Row], features: "Features") -> pa.Table:
-    return pa.Table.from_pylist(list(rows), features.arrow_schema)
+def _table(rows: Iterator[Row], published: "Features") -> pa.Table:
+    return pa.Table.from_pylist(list(rows), published.arrow_schema)
+
+
+def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
+    """One row for each page or query and asset: by which engine, model, recipe and run it was made."""
+    rows = lineage_rows(shard, tables.tables, tables.made, tables.ledger)
+    return _published(rows, features.lineage_features())
 
 
 def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
-    """`pages` and `queries` with a summary of the shard in their metadata, so that a card needs only footers."""
+    """The tables with a summary of the shard in their metadata, so that a card needs only footers."""
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
-        "licenses": _counted(tables.raw_pages["license"]),
+        "lost": built["pages"].filter(pc.field("state").isin(LOST)).num_rows,
+        "doubtful": len(doubtful(tables.parsed_texts)),
+        "documents": _documents(tables.raw_pages),
     }
-    queries = {"states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())}}
-    for config, summary in (("pages", pages), ("queries", queries)):
+    summaries = {
+        "pages": pages,
+        "queries": {"states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())}},
+        "lineage": {"made": _made(built["lineage"])},
+    }
+    for config, summary in summaries.items():
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
         built[config] = built[config].replace_schema_metadata(metadata)
     return built
 
 
-def _counted(column: pa.ChunkedArray) -> list[tuple[str | None, int]]:
-    return sorted(Counter(column.to_pylist()).items(), key=lambda item: (item[0] is not None, item[0] or ""))
+def _documents(raw_pages: pa.Table) -> list[list[Any]]:
+    """[document, source file, licence, pages] of every document, in the order of its first page."""
+    named = zip(*(raw_pages[name].to_pylist() for name in ("doc_id", "source", "license")), strict=True)
+    return [[*document, pages] for document, pages in Counter(named).items()]
+
+
+def _made(lineage: pa.Table) -> list[list[Any]]:
+    """[asset, engine, model, revision, parameters, versions, rows] of everything that made a row."""
+    columns = ("asset", "engine", "model", "revision", "parameters", "versions")
+    named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
+    return [[*by, rows] for by, rows in Counter(named).items()]

@@ -1,40 +1,60 @@
 """A release in a folder: what `datasets.load_dataset` opens, and what a Hub repository would hold."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 from filelock import FileLock
 from pydantic import Field
 
 from resources.files import file_sha256, replace_file
-from resources.release import sums
-from resources.release.base import ReleaseAbout, ReleasedFile, ReleaseInput, ReleaseTarget
-from resources.release.card import NAME, compose, front_matter, is_listed, render, split, stamped
-from resources.release.configs import CONFIGS, build, write
-from resources.release.inventory import features_of, part_path, published, survey
+from resources.release import attribution, card, manifest, sums
+from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
+from resources.release.configs import CONFIGS, build
+from resources.release.front_matter import compose, front_matter, is_listed, split, stamped
+from resources.release.inventory import features_of, part_path, published, require_summaries, survey
+from resources.release.parquet import write
+
+TEXTS = (card.NAME, attribution.NAME, manifest.NAME, sums.NAME)
+"""What a release holds besides its data."""
 
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
 
 
-class LocalRelease(ReleaseTarget):
-    """A dataset folder: `README.md`, `SHA256SUMS` and `data/<config>/<shard>.parquet`.
+class LocalRelease(dg.ConfigurableResource):
+    """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
 
     Every file is replaced whole and the card comes last, so the folder can be loaded at any moment,
     whichever shards are in it and wherever a run was killed.
     """
 
     folder: str = Field(description="Folder of the release; made when it is missing.")
+    title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
+    license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")
+    publish_under: str | None = Field(
+        default=None, description="Hub id of the licence of the release; left out, every page keeps its own."
+    )
+    page_images: bool = Field(
+        default=False, description="Put the page images into `pages`, byte for byte; as large as the corpus itself."
+    )
 
-    def publish(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
-        """Replace the files of one shard. Of the card only the YAML follows, which loading depends on."""
-        built = build(tables)
+    def publish(self, shard: str, tables: ReleaseInput, images: PageImages | None = None) -> list[ReleasedFile]:
+        """Replace the files of one shard and leave all others. Equal tables give equal bytes.
+
+        `images` is asked for each page in turn when `page_images` is set. Of the card only the YAML
+        follows, which loading depends on. Raises `StoreError` when a table or an image does not fit
+        the others, or a file cannot be written.
+        """
+        built = build(shard, tables, self.page_images)
+        asked = {"pages": images if self.page_images else None}
         paths = {config: part_path(config, shard) for config in CONFIGS}
         with self._lock():
             # A file is hashed anew by `finish` when a run dies before its new hash is written.
             self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths.values()})
-        files = [self._write_part(path, built[config]) for config, path in paths.items()]
+        files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
         with self._lock():
             known = self._sums() | {file.path: file.sha256 for file in files}
             self._write_sums(known)
@@ -42,16 +62,28 @@ class LocalRelease(ReleaseTarget):
         return files
 
     def finish(self, about: ReleaseAbout) -> list[ReleasedFile]:
-        """Drop the files of shards that `about` does not name, and write the card from what is there."""
+        """Drop the files of shards that `about` does not name, and describe what is there; the card comes last."""
         with self._lock():
             for config in CONFIGS:
                 for path in published(self._root, config):
                     if path.stem not in about.shards:
                         path.unlink(missing_ok=True)
             inventory, known = survey(self._root), self._sums()
+            require_summaries(inventory)
             paths = [part.path for parts in inventory.values() for part in parts]
             hashes = {path: known.get(path) or file_sha256(self._root / path) for path in paths}
-            return [self._write_sums(hashes), self._write_card(render(self._root, inventory, about, hashes))]
+            return [
+                self._write_sums(hashes),
+                self._write_text(manifest.NAME, manifest.render(inventory, about.shards, hashes)),
+                self._write_text(attribution.NAME, attribution.render(inventory, about)),
+                self._write_text(card.NAME, card.render(self._root, inventory, about, hashes)),
+            ]
+
+    @contextmanager
+    def still(self) -> Iterator[Path]:
+        """The folder, while no other process changes what describes it."""
+        with self._lock():
+            yield self._root
 
     @property
     def _root(self) -> Path:
@@ -63,19 +95,19 @@ class LocalRelease(ReleaseTarget):
         lock.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(lock)
 
-    def _write_part(self, path: str, table: pa.Table) -> ReleasedFile:
-        sha256, size = replace_file(self._root / path, partial(write, table))
+    def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
+        sha256, size = replace_file(self._root / path, partial(write, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
-        card = self._root / NAME
-        listed, body = split(card.read_text("utf-8")) if card.exists() else ({}, _BEING_MADE)
+        path = self._root / card.NAME
+        listed, body = split(path.read_text("utf-8")) if path.exists() else ({}, _BEING_MADE)
         filled = {config: features_of(table) for config, table in built.items() if table.num_rows}
         if all(is_listed(config, features, listed) for config, features in filled.items()):
             data = stamped(listed, known)
         else:
             data = front_matter(survey(self._root), listed, known)
-        self._write_card(compose(data, body))
+        self._write_text(card.NAME, compose(data, body))
 
     def _sums(self) -> dict[str, str]:
         path = self._root / sums.NAME
@@ -83,9 +115,6 @@ class LocalRelease(ReleaseTarget):
 
     def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
         return self._write_text(sums.NAME, sums.render(known))
-
-    def _write_card(self, card: str) -> ReleasedFile:
-        return self._write_text(NAME, card)
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
         sha256, size = replace_file(self._root / name, partial(_write_text, text))

@@ -19,3 +19,12 @@ def digest(sums: Mapping[str, str], config: str) -> str:
     """16 hex digits that stand for the contents of a config."""
     files = {path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")}
     return hashlib.sha256(render(files).encode()).hexdigest()[:16]
+
+
+def of_bytes(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def git_blob(content: bytes) -> str:
+    """The hash that git, and the Hub for a small file, knows `content` by."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
