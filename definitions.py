@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from kopub_assets.automation import upgraded
 from kopub_assets.corpus_image_embeddings import corpus_image_embeddings
 from kopub_assets.corpus_text_embeddings import corpus_text_embeddings
 from kopub_assets.hf_release import hf_release
@@ -10,23 +11,24 @@ from kopub_assets.ocr_results import ocr_results
 from kopub_assets.parsed_texts import parsed_texts
 from kopub_assets.query_embeddings import query_embeddings
 from kopub_assets.raw_pages import raw_pages
+from kopub_assets.retrieval_scores import retrieval_scores
 from resources.settings import load_settings
 
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    return dg.Definitions(
-        assets=[
-            raw_pages,
-            layout_regions,
-            ocr_results,
-            parsed_texts,
-            corpus_image_embeddings,
-            corpus_text_embeddings,
-            query_embeddings,
-            hf_release,
-        ],
-        resources=load_settings().resources,
-        # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
-        executor=dg.in_process_executor,
-    )
+    settings = load_settings()
+    assets = [
+        raw_pages,
+        layout_regions,
+        ocr_results,
+        parsed_texts,
+        corpus_image_embeddings,
+        corpus_text_embeddings,
+        query_embeddings,
+        retrieval_scores,
+        hf_release,
+    ]
+    # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
+    common = dg.Definitions(resources=settings.resources, executor=dg.in_process_executor)
+    return dg.Definitions.merge(upgraded(assets, settings.upgrades), common)

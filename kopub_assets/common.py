@@ -1,18 +1,22 @@
 """What the eight assets share on Dagster's side: options, columns, and a run over its shards."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.accounts import Account
 from kopub_assets.checks import losses, unaccounted
 from kopub_assets.partitions import shards
-from kopub_assets.recipes import PARENTS, recipe
+from kopub_assets.provenance import provenance
+from kopub_assets.recipes import PARENTS, made_with
 from kopub_assets.shard_loop import Made, Owed, Row, ShardJob
+from resources.engine import Engine
 from resources.errors import GateClosed, KopubError
 from resources.recipe import fingerprint
 from resources.settings import load_settings
@@ -35,11 +39,15 @@ def table_asset(
     code_version: str,
     check_specs: Sequence[dg.AssetCheckSpec],
     kinds: AbstractSet[str] = frozenset(),
+    after: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """`dg.asset` for a Parquet table of the store, partitioned by shard, with its parents by name."""
+    """`dg.asset` for a Parquet table of the store, partitioned by shard, with its parents by name.
+
+    `after` are assets to wait for in a run whose results do not decide a row.
+    """
     return dg.asset(
         name=name,
-        deps=list(PARENTS[name]),
+        deps=[*PARENTS[name], *after],
         partitions_def=shards,
         backfill_policy=_backfill_policy(),
         group_name=group,
@@ -47,7 +55,7 @@ def table_asset(
         owners=OWNERS,
         code_version=code_version,
         check_specs=check_specs,
-        metadata={"dagster/column_schema": _column_schema(schema)},
+        metadata={"dagster/column_schema": column_schema(schema)},
     )
 
 
@@ -56,7 +64,7 @@ def _backfill_policy() -> dg.BackfillPolicy:
     return dg.BackfillPolicy.single_run() if per_run is None else dg.BackfillPolicy.multi_run(per_run)
 
 
-def _column_schema(schema: pa.Schema) -> dg.TableSchema:
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
     return dg.TableSchema(
         [
             dg.TableColumn(
@@ -165,7 +173,9 @@ class ShardRun:
     `owed` says what a shard must end up with, `make` makes the rows that are not there yet,
     `describe` adds to the metadata that the UI plots and shows. `blocking` names what is wrong with
     a made table, by check: a table with a blocking problem is not published, and the one before
-    stays.
+    stays; `warnings` do the same and stop nothing. `engine` is what makes the rows, if any does;
+    `cost` what it says a row cost, in any unit; `source` the fingerprint of what is read of the
+    corpus itself; `regions` counts those of a table by task, so that a plan need not read it.
     """
 
     context: dg.AssetExecutionContext
@@ -177,53 +187,65 @@ class ShardRun:
     describe: Callable[[pa.Table, str], Metadata]
     blocking: Mapping[str, Check] = field(default_factory=dict)
     id_column: str = "page_id"
+    engine: Engine | None = None
+    cost: Callable[[Row], float] = lambda columns: 1.0
+    source: Callable[[str], str] | None = None
+    regions: Callable[[pa.Table], Mapping[str, int]] | None = None
+    warnings: Mapping[str, Check] = field(default_factory=dict)
+
+    @cached_property
+    def _engines(self) -> tuple[Engine, ...]:
+        return () if self.engine is None else (self.engine,)
+
+    @cached_property
+    def _made_with(self) -> str:
+        return made_with(self.context.asset_key.path[-1], *self._engines)
 
     def materialize(self) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-        problems = Problems([ACCOUNTED, *self.blocking], [NOTHING_LOST])
+        problems = Problems([ACCOUNTED, *self.blocking], [NOTHING_LOST, *self.warnings])
         yield from over_shards(self.context, problems, partial(self._make_shard, problems))
 
     def _make_shard(self, problems: Problems, shard: str) -> Finished:
         asset = self.context.asset_key.path[-1]
+        gpus = sum(engine.gpus for engine in self._engines)
+        account = Account(self.store, asset, self.context.run.run_id, self.own, gpus)
         with self.store.exclusive(asset, shard):
+            source = self.source(shard) if self.source else None
+            stamp = provenance(self.store, asset, shard, self.own, self._made_with, source)
             job = ShardJob(
                 store=self.store,
                 asset=asset,
                 shard=shard,
                 id_column=self.id_column,
                 schema=self.schema,
-                recipe=shard_recipe(self.store, asset, shard, self.own),
                 owed=list(self.owed(shard)),
                 make=partial(self.make, shard),
+                cost=self.cost,
+                account=partial(account.enter, shard),
                 log=self.context.log.info,
             )
             made = job.run()
-            for check, problem_with in {ACCOUNTED: unaccounted, **self.blocking}.items():
+            for check, problem_with in {ACCOUNTED: unaccounted, **self.blocking, **self.warnings}.items():
                 problems.note(check, shard, problem_with(made))
             problems.note(NOTHING_LOST, shard, losses(made.table, self.id_column))
             problems.stop_at(shard)
-            job.publish(made)
+            regions = {"regions": json.dumps(self.regions(made.table))} if self.regions else {}
+            job.publish(made, stamp.metadata(made.table) | regions)
         states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
         self.context.log.info(
-            f"{asset} {shard}: {made.computed} computed, {made.kept} kept, {made.seconds:.1f} s ({states})"
+            f"{asset} {shard}: {made.computed} computed, {made.kept} kept, {made.work.seconds:.1f} s ({states})"
         )
-        return Finished(job.recipe, self._metadata(made, shard))
+        return Finished(stamp.recipe, self._metadata(made, shard) | account.metadata(made.work))
 
     def _metadata(self, made: Made, shard: str) -> Metadata:
-        rate = {"rows_per_second": made.computed / made.seconds} if made.computed else {}
         return {
             "dagster/row_count": made.table.num_rows,
             **made.states,
             "computed": made.computed,
             "kept": made.kept,
-            "seconds": made.seconds,
-            **rate,
+            "seconds": made.work.seconds,
             **self.describe(made.table, shard),
         }
-
-
-def shard_recipe(store: ShardStore, asset: str, shard: str, own: str) -> str:
-    """The recipe of a table that is about to be made, from its own and those its parents were made by."""
-    return recipe(own, {parent: store.metadata(parent, shard)["recipe"] for parent in PARENTS[asset]})
 
 
 def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:

@@ -1,6 +1,7 @@
 """A vector for every page, from its picture."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 
@@ -20,13 +21,15 @@ def corpus_image_embeddings(context: dg.AssetExecutionContext, store: ShardStore
     """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
     own = own_recipe("corpus_image_embeddings", embedding)
 
-    def owed(shard: str) -> Iterator[Owed]:
-        for page in page_rows(store, shard):
-            known = {"page_id": page["page_id"]}
-            yield Owed(page["page_id"], [own, page["sha256"]], known, page["page_idx"], settled_by(page))
-
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
         with corpus.reader(shard) as source:
             yield from embedding.embed_images(Page(row.id, source.bytes(row.given)) for row in todo)
 
-    yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)
+    yield from materialize_vectors(context, store, embedding, page_embeddings, partial(owed, store, own), make)
+
+
+def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
+    """A row for every page of a shard."""
+    for page in page_rows(store, shard):
+        known = {"page_id": page["page_id"]}
+        yield Owed(page["page_id"], [own, page["sha256"]], known, page["page_idx"], settled_by(page))

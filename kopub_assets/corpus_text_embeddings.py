@@ -1,6 +1,7 @@
 """A vector for every page, from its text."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 
@@ -18,12 +19,14 @@ def corpus_text_embeddings(context: dg.AssetExecutionContext, store: ShardStore,
     """The vector of every page's text: float16 of L2 norm 1, compared with query vectors by dot product."""
     own = own_recipe("corpus_text_embeddings", embedding)
 
-    def owed(shard: str) -> Iterator[Owed]:
-        for row in store.read("parsed_texts", shard).to_pylist():
-            known = {"page_id": row["page_id"]}
-            yield Owed(row["page_id"], [own, row["text"]], known, row["text"], settled_by(row))
-
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
         return embedding.embed_texts((row.id, row.given) for row in todo)
 
-    yield from materialize_vectors(context, store, embedding, page_embeddings, owed, make)
+    yield from materialize_vectors(context, store, embedding, page_embeddings, partial(owed, store, own), make)
+
+
+def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
+    """A row for every page of a shard."""
+    for row in store.read("parsed_texts", shard).to_pylist():
+        known = {"page_id": row["page_id"]}
+        yield Owed(row["page_id"], [own, row["text"]], known, row["text"], settled_by(row))

@@ -1,24 +1,53 @@
 """The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
+from pydantic import Field
 
-from kopub_assets.common import Finished, Problems, blocking_check, over_shards, shard_recipe, table_asset
-from kopub_assets.recipes import own_recipe
+from kopub_assets.accounts import Account
+from kopub_assets.common import Finished, Metadata, Problems, blocking_check, over_shards, table_asset
+from kopub_assets.provenance import provenance
+from kopub_assets.recipes import ENGINE, made_with, own_recipe
+from kopub_assets.shard_loop import Work
+from resources import ledger
 from resources.embedding.base import Embedder
+from resources.errors import GateClosed
+from resources.gates import Gates
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
-from resources.release.base import ReleaseAbout, ReleaseInput, ReleaseTarget
-from resources.release.inventory import part_path
+from resources.release.base import ASSETS, PageImages, ReleasedFile, ReleaseInput
+from resources.release.configs import LOST
+from resources.release.describe import describe
+from resources.release.fitness import fitness
+from resources.release.hub import HubTarget, Pushed
+from resources.release.inventory import part_path, survey
+from resources.release.local import LocalRelease
+from resources.release.publishing import publish
+from resources.release.verify import verify
 from resources.settings import load_settings
 from resources.shards import ShardStore
 from resources.tables import HF_RELEASE
 
 OWN = own_recipe("hf_release")
+MADE_WITH = made_with("hf_release")
 EVERY_PAGE_RELEASED = "every_page_released"
+VERIFIED = "verified"
+PUBLISH_TAG = "kopub/publish"
+"""Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
+
+
+class Publishing(dg.Config):
+    """Whether a run also pushes the release to the repository that the profile configures."""
+
+    push: bool = Field(default=False, description="Push the release to hub.repo when it is made.")
+    tag: str = Field(default="", description="Tag of the pushed release; made from its contents when left out.")
 
 
 @table_asset(
@@ -27,67 +56,109 @@ EVERY_PAGE_RELEASED = "every_page_released"
     HF_RELEASE,
     OWN,
     kinds={"huggingface"},
+    after=["retrieval_scores"],
     check_specs=[
-        blocking_check(EVERY_PAGE_RELEASED, "hf_release", "Every page of the shard is in the release, with its state.")
+        blocking_check(EVERY_PAGE_RELEASED, "hf_release", "Every page of the shard is in the release, with its state."),
+        blocking_check(VERIFIED, "hf_release", "Files, hashes, counts, columns and joins are right, and it loads."),
     ],
 )
 def hf_release(
     context: dg.AssetExecutionContext,
+    config: Publishing,
     store: ShardStore,
     corpus: Corpus,
     layout: LayoutDetector,
     recognition: Recognizer,
     embedding: Embedder,
-    release: ReleaseTarget,
+    release: LocalRelease,
+    hub: HubTarget,
+    gates: Gates,
 ):
     """The released files of a shard, with their hashes; the card is written last, from what the release holds.
 
     `datasets.load_dataset(folder, config)` opens it. Nothing leaves this machine unless the profile
-    names a repository.
+    names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
-    engines = {
-        "layout_regions": layout,
-        "ocr_results": recognition,
-        "corpus_image_embeddings": embedding,
-        "corpus_text_embeddings": embedding,
-        "query_embeddings": embedding,
-    }
-    about = ReleaseAbout(
-        title=release.title,
-        license=release.license,
-        source=corpus.manifest.name,
-        profile=load_settings().profile_name,
-        shards=corpus.manifest.keys,
-        made_with={asset: engine.recipe() for asset, engine in engines.items()},
-        limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
-    )
-    problems = Problems([EVERY_PAGE_RELEASED])
+    sections = {"layout": layout, "recognition": recognition, "embedding": embedding}
+    engines = {asset: sections[section] for asset, section in ENGINE.items()}
+    about = describe(release, corpus, store, engines, gates, load_settings().profile_name)
+    problems = Problems([EVERY_PAGE_RELEASED, VERIFIED])
+    made: dict[str, Metadata] = {}
 
     def make(shard: str) -> Finished:
+        started = time.monotonic()
         with store.exclusive("hf_release", shard):
-            made_by = shard_recipe(store, "hf_release", shard, OWN)
-            tables = ReleaseInput.read(store, shard)
-            files = release.publish(shard, tables)
+            stamp = provenance(store, "hf_release", shard, OWN, MADE_WITH)
+            tables = ReleaseInput.read(store, shard, {asset: ledger.read(store, asset, shard) for asset in ASSETS})
+            with _page_images(corpus, shard, tables.raw_pages, release.page_images) as images:
+                files = release.publish(shard, tables, images)
             released = sum(file.rows or 0 for file in files if file.path == part_path("pages", shard))
             if released != tables.raw_pages.num_rows:
                 problems.note(EVERY_PAGE_RELEASED, shard, f"{released} of {tables.raw_pages.num_rows} pages released")
             problems.stop_at(shard)
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
-            changed = table.num_rows
-            if store.has("hf_release", shard):
-                before = set(store.read("hf_release", shard)["sha256"].to_pylist())
-                changed = sum(file.sha256 not in before for file in files)
-            store.update("hf_release", shard, table, {"recipe": made_by})
+            before = (
+                set(store.read("hf_release", shard)["sha256"].to_pylist()) if store.has("hf_release", shard) else set()
+            )
+            written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
+            changed = len(written)
+            store.update("hf_release", shard, table, stamp.metadata(table))
+            account = Account(store, "hf_release", context.run.run_id, OWN, gpus=0)
+            account.enter(shard, Work(written, [], time.monotonic() - started))
         context.log.info(f"hf_release {shard}: {changed} of {len(files)} files changed")
-        metadata = {
-            "dagster/row_count": len(files),
-            "computed": changed,
-            "kept": len(files) - changed,
-            "bytes": sum(file.bytes for file in files),
-            "files": dg.MetadataValue.table(
-                [dg.TableRecord({"path": f.path, "rows": f.rows or 0, "bytes": f.bytes}) for f in files]
-            ),
-        }
-        return Finished(made_by, metadata)
+        made[shard] = _files(files, changed)
+        return Finished(stamp.recipe, made[shard])
 
-    yield from over_shards(context, problems, make, at_end=lambda: release.finish(about))
+    def finish() -> None:
+        release.finish(about)
+        folder = Path(release.folder)
+        anew = any(metadata["computed"] for metadata in made.values())
+        if found := list(verify(folder, made.keys(), load=anew)):
+            for shard in made:
+                problems.note(VERIFIED, shard, "; ".join(found))
+            raise GateClosed("; ".join(found))
+        closed = fitness(survey(folder), about).closed
+        for metadata in made.values():
+            metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
+        if not (config.push or context.run.tags.get(PUBLISH_TAG, "").lower() == "true"):
+            return
+        if len(made) < len(context.partition_keys):
+            context.log.warning("not pushed: a shard of this run failed")
+        else:
+            pushed = publish(about, release, hub, store, config.tag or None, context.log.info)
+            for metadata in made.values():
+                metadata.update(_push(pushed))
+
+    yield from over_shards(context, problems, make, at_end=finish)
+
+
+@contextmanager
+def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) -> Iterator[PageImages | None]:
+    """The images of the pages by their place in the table, straight from the source shard."""
+    if not wanted:
+        yield None
+        return
+    rows, states = raw_pages["page_idx"].to_pylist(), raw_pages["state"].to_pylist()
+    with corpus.reader(shard) as source:
+        yield lambda at: None if states[at] in LOST else source.bytes(rows[at])
+
+
+def _files(files: list[ReleasedFile], changed: int) -> Metadata:
+    return {
+        "dagster/row_count": len(files),
+        "computed": changed,
+        "kept": len(files) - changed,
+        "bytes": sum(file.bytes for file in files),
+        "files": dg.MetadataValue.table(
+            [dg.TableRecord({"path": f.path, "rows": f.rows or 0, "bytes": f.bytes}) for f in files]
+        ),
+    }
+
+
+def _push(pushed: Pushed) -> Metadata:
+    return {
+        "commit": dg.MetadataValue.url(pushed.url),
+        "pushed_files": pushed.difference.files,
+        "pushed_bytes": pushed.difference.bytes,
+        "tag": pushed.tag or "none: the release lacks shards of the corpus",
+    }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 import pyarrow as pa
@@ -42,11 +43,6 @@ def layout_regions(
     """
     own = own_recipe("layout_regions", layout)
 
-    def owed(shard: str) -> Iterator[Owed]:
-        for page in page_rows(store, shard):
-            known = {"page_id": page["page_id"]}
-            yield Owed(page["page_id"], [own, page["sha256"]], known, page, settled_by(page))
-
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         pages = {row.id: row.given for row in todo}
         with corpus.reader(shard) as source:
@@ -69,8 +65,28 @@ def layout_regions(
         }
 
     yield from ShardRun(
-        context, store, LAYOUT_REGIONS, own, owed, make, describe, blocking={PAGES_HAVE_REGIONS: jumped}
+        context,
+        store,
+        LAYOUT_REGIONS,
+        own,
+        partial(owed, store, own),
+        make,
+        describe,
+        blocking={PAGES_HAVE_REGIONS: jumped},
+        engine=layout,
+        regions=_tasks,
     ).materialize()
+
+
+def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
+    """A row for every page of a shard."""
+    for page in page_rows(store, shard):
+        known = {"page_id": page["page_id"]}
+        yield Owed(page["page_id"], [own, page["sha256"]], known, page, settled_by(page))
+
+
+def _tasks(table: pa.Table) -> dict[str, int]:
+    return dict(Counter(region["task"] for regions in table["regions"].to_pylist() for region in regions or ()))
 
 
 def region_row(region: Region, width: int, height: int) -> Row:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 
 import dagster as dg
 import pyarrow as pa
@@ -39,14 +40,6 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
     """
     own = own_recipe("ocr_results", recognition)
 
-    def owed(shard: str) -> Iterator[Owed]:
-        layouts = {row["page_id"]: row for row in store.read("layout_regions", shard).to_pylist()}
-        for page in page_rows(store, shard):
-            layout = layouts[page["page_id"]]
-            known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
-            boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-            yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
-
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         regions = {row.id: row.given for row in todo}
         with corpus.reader(shard) as source:
@@ -68,7 +61,24 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
             **recognition.report(),
         }
 
-    yield from ShardRun(context, store, OCR_RESULTS, own, owed, make, describe).materialize()
+    yield from ShardRun(
+        context, store, OCR_RESULTS, own, partial(owed, store, own), make, describe, engine=recognition, cost=_seconds
+    ).materialize()
+
+
+def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
+    """A row for every page of a shard."""
+    layouts = {row["page_id"]: row for row in store.read("layout_regions", shard).to_pylist()}
+    for page in page_rows(store, shard):
+        layout = layouts[page["page_id"]]
+        known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
+        boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+        yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
+
+
+def _seconds(columns: Row) -> float:
+    """What reading a page took, of its regions together; pages are read at the same time."""
+    return sum(region["seconds"] for region in columns["regions"])
 
 
 def _region(row: Row) -> Region:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 
 import dagster as dg
 
 from kopub_assets.recipes import own_recipe
 from kopub_assets.shard_loop import Owed
+from kopub_assets.sources import queries_of
 from kopub_assets.vectors import materialize_vectors, vector_asset
 from resources import tables
 from resources.embedding.base import Embedder, Embedding
@@ -33,4 +35,6 @@ def query_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpu
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
         return embedding.embed_queries((row.id, row.known["query"]) for row in todo)
 
-    yield from materialize_vectors(context, store, embedding, tables.query_embeddings, owed, make, id_column="query_id")
+    yield from materialize_vectors(
+        context, store, embedding, tables.query_embeddings, owed, make, "query_id", partial(queries_of, corpus)
+    )

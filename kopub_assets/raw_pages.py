@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import dagster as dg
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow as pa
 from kopub_assets.common import ShardRun, accounting_checks, table_asset
 from kopub_assets.recipes import own_recipe
 from kopub_assets.shard_loop import Owed, Row
+from kopub_assets.sources import pages_of
 from resources.errors import UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.images import inspect
@@ -58,4 +60,6 @@ def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corp
         formats = Counter(filter(None, table["format"].to_pylist()))
         return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "formats": dict(formats.most_common())}
 
-    yield from ShardRun(context, store, RAW_PAGES, OWN, owed, make, describe).materialize()
+    yield from ShardRun(
+        context, store, RAW_PAGES, OWN, owed, make, describe, source=partial(pages_of, corpus)
+    ).materialize()

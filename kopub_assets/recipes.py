@@ -1,9 +1,11 @@
-"""What each asset is made with, as a fingerprint: of its own code and engine, and of its parents' recipes."""
+"""What each asset is made with, as a fingerprint: of its own code and engine, and of what its parents hold."""
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from resources.engine import Engine
-from resources.recipe import code_fingerprint, fingerprint
+from resources.recipe import code_fingerprint, fingerprint, module_fingerprint
 
 PARENTS: dict[str, tuple[str, ...]] = {
     "raw_pages": (),
@@ -29,27 +31,71 @@ CODE: dict[str, tuple[str, ...]] = {
     "raw_pages": ("kopub_assets.raw_pages", "resources.pages.images", "resources.pages.ids", "resources.pages.corpus"),
     "layout_regions": ("kopub_assets.layout_regions",),
     "ocr_results": ("kopub_assets.ocr_results", "resources.recognition.markdown", "resources.recognition.crops"),
-    "parsed_texts": ("kopub_assets.parsed_texts", "resources.recognition.text"),
+    "parsed_texts": (
+        "kopub_assets.parsed_texts",
+        "resources.recognition.text",
+        "resources.recognition.text_quality",
+    ),
     "corpus_image_embeddings": ("kopub_assets.corpus_image_embeddings",),
     "corpus_text_embeddings": ("kopub_assets.corpus_text_embeddings",),
     "query_embeddings": ("kopub_assets.query_embeddings",),
     "hf_release": (
         "kopub_assets.hf_release",
+        "resources.lineage",
+        "resources.recognition.text_quality",
+        "resources.release.attribution",
         "resources.release.card",
         "resources.release.configs",
+        "resources.release.features",
+        "resources.release.fitness",
+        "resources.release.front_matter",
         "resources.release.inventory",
         "resources.release.licences",
         "resources.release.local",
+        "resources.release.manifest",
+        "resources.release.parquet",
+        "resources.release.plain",
     ),
 }
 """The modules that shape an asset's rows besides its engine's own."""
 
+ENGINE: dict[str, str] = {
+    "layout_regions": "layout",
+    "ocr_results": "recognition",
+    "corpus_image_embeddings": "embedding",
+    "corpus_text_embeddings": "embedding",
+    "query_embeddings": "embedding",
+}
+"""The resource, and section of a profile, whose engine makes an asset; the others are made by code alone."""
+
 
 def own_recipe(asset: str, *engines: Engine) -> str:
     """Fingerprint of an asset's code and engines, without its parents: the part of a row that is not input."""
-    return fingerprint({"code": code_fingerprint(CODE[asset]), "engines": [engine.recipe() for engine in engines]})
+    return fingerprint(_parts(asset, engines))
 
 
-def recipe(own: str, parents: Mapping[str, str]) -> str:
-    """Fingerprint of how a table came to be, back to the source: its own recipe and its parents' recipes."""
-    return fingerprint({"own": own, "parents": dict(parents)})
+def made_with(asset: str, *engines: Engine) -> str:
+    """What `own_recipe` is the fingerprint of, as JSON, with the fingerprint of each module by its name."""
+    modules = [*CODE[asset], *(module for engine in engines for module in engine.code)]
+    return json.dumps(
+        {**_parts(asset, engines), "modules": {module: module_fingerprint(module)[:16] for module in modules}},
+        sort_keys=True,
+        ensure_ascii=False,
+    )
+
+
+def engines_of(asset: str, resources: Mapping[str, Any]) -> tuple[Engine, ...]:
+    """The engines that make an asset, of `resources` by the names that assets ask for them."""
+    return (resources[ENGINE[asset]],) if asset in ENGINE else ()
+
+
+def recipe(own: str, made_from: Mapping[str, str]) -> str:
+    """Fingerprint of how a table came to be: its own recipe, and the contents of the tables it was made from.
+
+    It follows every change back to the source, but no further than the first table that it leaves as it was.
+    """
+    return fingerprint({"own": own, "parents": dict(made_from)})
+
+
+def _parts(asset: str, engines: tuple[Engine, ...]) -> dict[str, Any]:
+    return {"code": code_fingerprint(CODE[asset]), "engines": [engine.recipe() for engine in engines]}

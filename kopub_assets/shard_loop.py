@@ -1,7 +1,7 @@
 """The loop every page asset shares: keep what is unchanged, make the rest, account for every row."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import EngineError
+from resources.known_rows import known_rows
 from resources.recipe import fingerprint
 from resources.shards import Journal, ShardStore
 from resources.states import FINAL, State, count_states
@@ -40,6 +41,22 @@ class Owed:
         return fingerprint([*self.made_from, self.settled])
 
 
+Key = tuple[str, str]
+"""Id and fingerprint: of two rows with the same key only one needs to be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a shard took: every row that was made, with what its engine says it cost, and the time of all.
+
+    `found` were finished by a run that was killed and are of unknown cost.
+    """
+
+    made: Mapping[Key, float]
+    found: Sequence[Key]
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """A shard's finished table, what it took, and what stands against its being right."""
@@ -48,10 +65,15 @@ class Made:
     id_column: str
     owed: Sequence[Owed]
     previous: pa.Table
-    recipe: str
-    computed: int
-    kept: int
-    seconds: float
+    work: Work
+
+    @property
+    def computed(self) -> int:
+        return len(self.work.made)
+
+    @property
+    def kept(self) -> int:
+        return len(self.owed) - self.computed
 
     @property
     def states(self) -> dict[str, int]:
@@ -70,9 +92,10 @@ class ShardJob:
     shard: str
     id_column: str
     schema: pa.Schema
-    recipe: str
     owed: Sequence[Owed]
     make: Callable[[Sequence[Owed]], Iterable[tuple[str, Row]]]
+    cost: Callable[[Row], float] = field(default=lambda columns: 1.0)
+    account: Callable[[Work], None] = field(default=lambda work: None)
     log: Callable[[str], None] = field(default=lambda line: None)
 
     def run(self) -> Made:
@@ -80,24 +103,28 @@ class ShardJob:
         started = time.monotonic()
         previous = self._previous()
         journal = self.store.journal(self.asset, self.shard, self.schema)
-        finished = self._finished(pa.concat_tables([previous, journal.rows()]))
-        todo = [owed for owed in self.owed if (owed.id, owed.fingerprint) not in finished]
-        if todo:
-            self._compute(todo, journal)
+        found = list(self._keys(journal.rows()))
+        todo = self._unfinished(self.owed, pa.concat_tables([previous, journal.rows()]))
+        reverted = self._reverted(todo)
+        todo = self._unfinished(todo, reverted)
+        made: dict[Key, float] = {}
+        try:
+            if todo:
+                self._compute(todo, journal, made)
+        finally:
+            work = Work(made, found, time.monotonic() - started)
+            self.account(work)
         return Made(
-            table=self._assemble(pa.concat_tables([previous, journal.rows()])),
+            table=self._assemble(pa.concat_tables([previous, journal.rows(), reverted])),
             id_column=self.id_column,
             owed=self.owed,
             previous=previous,
-            recipe=self.recipe,
-            computed=len(todo),
-            kept=len(self.owed) - len(todo),
-            seconds=time.monotonic() - started,
+            work=work,
         )
 
-    def publish(self, made: Made) -> None:
+    def publish(self, made: Made, metadata: Mapping[str, str]) -> None:
         """Replace the published table where it differs, and forget the journal."""
-        self.store.update(self.asset, self.shard, made.table, {"recipe": self.recipe})
+        self.store.update(self.asset, self.shard, made.table, metadata)
         self.store.journal(self.asset, self.shard, self.schema).clear()
 
     def _previous(self) -> pa.Table:
@@ -108,18 +135,23 @@ class ShardJob:
                 return published.replace_schema_metadata(None)
         return self.schema.empty_table()
 
-    def _keys(self, rows: pa.Table) -> Iterator[tuple[str, str]]:
-        """(id, fingerprint) of every row."""
+    def _reverted(self, todo: Sequence[Owed]) -> pa.Table:
+        """What of `todo` a table of before holds, as when an upgrade is taken back."""
+        wanted = [(owed.id, owed.fingerprint) for owed in todo]
+        return known_rows(self.store, self.asset, self.shard, self.schema, self.id_column, wanted)
+
+    def _keys(self, rows: pa.Table) -> Iterator[Key]:
         return zip(rows[self.id_column].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
 
-    def _finished(self, known: pa.Table) -> set[tuple[str, str]]:
-        """Rows that need no second look; `failed` ones are tried again.
+    def _unfinished(self, owed: Sequence[Owed], known: pa.Table) -> list[Owed]:
+        """What of `owed` needs a look; `failed` rows are tried again.
 
         What an upgrade that was given up had made stays beside what it was to replace.
         """
-        return set(self._keys(known.filter(pc.field("state").isin(FINAL))))
+        finished = set(self._keys(known.filter(pc.field("state").isin(FINAL))))
+        return [row for row in owed if (row.id, row.fingerprint) not in finished]
 
-    def _compute(self, todo: Sequence[Owed], journal: Journal) -> None:
+    def _compute(self, todo: Sequence[Owed], journal: Journal, made: dict[Key, float]) -> None:
         unanswered = {owed.id: owed for owed in todo}
         progress = _Progress(f"{self.asset} {self.shard}", len(todo), self.log)
         try:
@@ -128,9 +160,12 @@ class ShardJob:
                 if owed is None:
                     raise EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")
                 journal.add(_row(owed, columns))
+                # A row that was settled beforehand took no engine.
+                made[owed.id, owed.fingerprint] = self.cost(columns) if owed.settled is None else 0.0
                 progress.step()
             for owed in unanswered.values():
                 journal.add(_row(owed, {"state": State.FAILED, "reason": "the engine ended without an answer"}))
+                made[owed.id, owed.fingerprint] = 0.0
         finally:
             journal.flush()
 

@@ -37,18 +37,34 @@ def materialize_vectors(
     owed: Callable[[str], Iterable[Owed]],
     make: Callable[[str, Sequence[Owed]], Iterable[Embedding]],
     id_column: str = "page_id",
+    source: Callable[[str], str] | None = None,
 ) -> Iterator[Any]:
     """A `ShardRun` whose rows are the embeddings that `make` yields."""
     own = own_recipe(context.asset_key.path[-1], embedding)
+    worked_on: set[str] = set()
 
     def sound(made: Made) -> str | None:
         return unsound_vectors(made.table, embedding.dim)
 
     def rows(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
+        worked_on.add(shard)
         return map(_row, make(shard, todo))
 
+    def describe(table: pa.Table, shard: str) -> dict[str, Any]:
+        return {**_describe(table), **(embedding.report() if shard in worked_on else {})}
+
     yield from ShardRun(
-        context, store, table_of(embedding.dim), own, owed, rows, _describe, {_SOUND: sound}, id_column
+        context,
+        store,
+        table_of(embedding.dim),
+        own,
+        owed,
+        rows,
+        describe,
+        {_SOUND: sound},
+        id_column=id_column,
+        engine=embedding,
+        source=source,
     ).materialize()
 
 
@@ -57,6 +73,6 @@ def _row(made: Embedding) -> tuple[str, Row]:
     return made.id, {"vector": vector, "state": made.state, "reason": made.reason}
 
 
-def _describe(table: pa.Table, shard: str) -> dict[str, Any]:
+def _describe(table: pa.Table) -> dict[str, Any]:
     vectors = table["vector"]
     return {"dimensions": table.schema.field("vector").type.list_size, "vectors": len(vectors) - vectors.null_count}

@@ -7,7 +7,7 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import serve
+from kopub_cli import costs, diff, doubts, lineage, plan, publish, search, serve, verify
 from resources.errors import KopubError
 from resources.settings import ROOT, load_settings
 
@@ -17,6 +17,15 @@ app = typer.Typer(
     help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
 )
 app.add_typer(serve.app, name="serve")
+app.command()(plan.plan)
+app.command()(costs.costs)
+app.command()(search.search)
+app.command()(search.search_page)
+app.command()(doubts.doubts)
+app.command()(lineage.lineage)
+app.command()(diff.diff)
+app.command()(publish.publish)
+app.command()(verify.verify)
 
 
 @app.command()

@@ -9,9 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_assets.recipes import PARENTS
+from resources.retrieval.comparison import headline, significant_drops
+from resources.retrieval.history import ALL, SCORES
 from resources.settings import Settings
 from resources.shards import ShardStore
 from resources.states import State, count_states
+from resources.tables import RETRIEVAL_SCORES
 
 
 def show_status(settings: Settings, out: Console) -> None:
@@ -33,12 +36,32 @@ def show_status(settings: Settings, out: Console) -> None:
     out.print(table)
     for line in _losses(store, keys):
         out.print(line, style="yellow", markup=False)
+    found, dropped = retrieval_lines(store)
+    for line in found:
+        out.print(line, highlight=False, soft_wrap=True)
+    for line in dropped:
+        out.print(line, style="yellow", markup=False)
     if computed and set(computed.values()) == {"0"}:
         out.print("Nothing was computed: nothing had changed since the tables were made.")
     out.print(f"corpus   {settings.corpus.manifest.location}", highlight=False, soft_wrap=True)
     out.print(f"tables   {store.url}/<asset>/<shard>.parquet", highlight=False, soft_wrap=True)
     out.print(f"release  {settings.release.folder}", highlight=False, soft_wrap=True)
     out.print("UI       make ui, then http://127.0.0.1:3000", highlight=False)
+
+
+def retrieval_lines(store: ShardStore) -> tuple[list[str], list[str]]:
+    """How well queries find their pages, if that was measured; and what they find significantly less well now."""
+    if not store.has(SCORES, ALL):
+        return [], []
+    scores = store.read(SCORES, ALL)
+    if not scores.schema.equals(RETRIEVAL_SCORES) or not scores.num_rows:
+        return [], []
+    shown = ("ndcg@10", "recall@1", "recall@5", "recall@10")
+    each = [
+        f"{retriever} {' '.join(f'{means[metric]:.3f}' for metric in shown)}"
+        for retriever, means in headline(scores).items()
+    ]
+    return [f"scores   {', '.join(each)} (nDCG@10, recall@1, 5, 10)"], significant_drops(scores)
 
 
 def _states(store: ShardStore, asset: str, made: Sequence[str]) -> Counter[str]:

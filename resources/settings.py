@@ -6,6 +6,7 @@ the schema. The model server of an engine has a section of its own in it, `serve
 `KOPUB_<SECTION>__<KEY>` in the environment overrides a key.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -28,9 +29,12 @@ from resources.gates import Gates
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.shards import ShardStore
+from resources.upgrades import Upgrades
 from resources.vllm.server import VLLMServer
+from resources.what_if import changed_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES = ROOT / "profiles"
@@ -45,7 +49,10 @@ ENGINES: dict[str, dict[str, str]] = {
         "tesseract": "resources.recognition.tesseract:TesseractRecognizer",
         "glm_ocr": "resources.recognition.glm_ocr:GlmOcrRecognizer",
     },
-    "embedding": {"hashed": "resources.embedding.hashed:HashedEmbedder"},
+    "embedding": {
+        "hashed": "resources.embedding.hashed:HashedEmbedder",
+        "qwen3_vl": "resources.embedding.qwen3_vl:Qwen3VLEmbedder",
+    },
 }
 """Implementations by section and `engine`. Importing one of these modules loads no model library."""
 
@@ -69,7 +76,9 @@ class Profile(BaseSettings):
     embedding: dict[str, Any]
     store: dict[str, Any] = Field(default_factory=dict)
     release: dict[str, Any] = Field(default_factory=dict)
+    hub: dict[str, Any] = Field(default_factory=dict)
     gates: dict[str, Any] = Field(default_factory=dict)
+    upgrades: dict[str, Any] = Field(default_factory=dict)
     shards_per_run: int | None = Field(default=None, ge=1)
     """Shards in one run of a backfill; None puts a contiguous range into one run."""
 
@@ -88,9 +97,10 @@ class Profile(BaseSettings):
 class Settings:
     """A loaded profile: its name, its home, and the resources that it makes."""
 
-    def __init__(self, home: Path, profile_name: str, profile: Profile) -> None:
+    def __init__(self, home: Path, profile_name: str, profile: Profile, pins: Mapping[str, dict[str, Any]]) -> None:
         self.home = home
         self.profile_name = profile_name
+        self._pins = pins
         self.shards_per_run = profile.shards_per_run
         self.layout: LayoutDetector = self._engine("layout", profile.layout)
         self.recognition: Recognizer = self._engine("recognition", profile.recognition)
@@ -98,7 +108,9 @@ class Settings:
         self.corpus = configured(Corpus, home=str(home))
         self.store = self._make("store", ShardStore, {"url": str(home / "store"), **profile.store})
         self.release = self._make("release", LocalRelease, {"folder": str(home / "release"), **profile.release})
+        self.hub = self._make("hub", HubTarget, profile.hub)
         self.gates = self._make("gates", Gates, profile.gates)
+        self.upgrades: Upgrades = self._make("upgrades", Upgrades, profile.upgrades)
 
     @property
     def resources(self) -> dict[str, dg.ConfigurableResource[Any]]:
@@ -110,6 +122,7 @@ class Settings:
             "recognition": self.recognition,
             "embedding": self.embedding,
             "release": self.release,
+            "hub": self.hub,
             "gates": self.gates,
         }
 
@@ -133,12 +146,12 @@ class Settings:
     def _pin(self, section: str, model: str | None) -> dict[str, Any]:
         if model is None:
             return {}
-        pins = _read_yaml(PINS)
-        if model not in pins:
+        if model not in self._pins:
+            known = ", ".join(self._pins)
             raise ConfigError(
-                f"{self._where(section)}.model is {model!r}, which {PINS.name} does not pin; it pins {', '.join(pins)}"
+                f"{self._where(section)}.model is {model!r}, which {PINS.name} does not pin; it pins {known}"
             )
-        return pins[model]
+        return self._pins[model]
 
     def _make(self, section: str, resource: type[Any], keys: dict[str, Any]) -> Any:
         unknown = set(keys) - set(resource.model_fields)
@@ -157,6 +170,14 @@ class Settings:
 @cache
 def load_settings() -> Settings:
     """Settings of this process. Raises `ConfigError`, one line, for anything that cannot be used."""
+    return what_if({})
+
+
+def what_if(changes: Mapping[str, str]) -> Settings:
+    """The settings as they would be with other values of the keys that `changed_sections` knows.
+
+    Raises `ConfigError`, as `load_settings`.
+    """
     choice = Choice()
     path = _profile_path(choice.profile)
     try:
@@ -166,8 +187,15 @@ def load_settings() -> Settings:
         raise ConfigError(f"profile {choice.profile}: {_first_problem(error)}") from None
     except SettingsError as error:
         raise ConfigError(f"profile {choice.profile}: {error}") from None
+    pins = _read_yaml(PINS)
+    changed = changed_sections(changes, {section: getattr(profile, section) for section in ENGINES}, pins)
     home = choice.home.expanduser()
-    return Settings(home if home.is_absolute() else _base() / home, path.stem, profile)
+    return Settings(
+        home if home.is_absolute() else _base() / home,
+        path.stem,
+        profile.model_copy(update=changed.sections),
+        changed.pins,
+    )
 
 
 def _base() -> Path:

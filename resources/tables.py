@@ -1,5 +1,7 @@
 """The schema of every table in the store: one Parquet file per asset and shard, rows in page order."""
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 BOX = pa.list_(pa.float32(), 4)
@@ -88,6 +90,8 @@ PARSED_TEXTS = pa.schema(
         PAGE_ID,
         _column("text", pa.string(), "The page in reading order, without markup."),
         _column("n_chars", pa.int32(), "Length of the text."),
+        _column("doubt", pa.float32(), "Whether the text looks wrong: 0 fine, 1 surely wrong."),
+        _column("doubts", pa.list_(pa.string()), "What speaks against the text, the surest first."),
         *STATE,
     ]
 )
@@ -100,6 +104,40 @@ HF_RELEASE = pa.schema(
         _column("bytes", pa.int64(), "Size of the file.", nullable=False),
     ]
 )
+
+RETRIEVAL_SCORES = pa.schema(
+    [
+        _column("retriever", pa.string(), "image, text, bm25, or fusion: all of them together.", nullable=False),
+        _column("convention", pa.string(), "first: one page answers; any: each of its pages.", nullable=False),
+        _column("query_type", pa.string(), "all, or a type of the corpus.", nullable=False),
+        _column("metric", pa.string(), "recall@k, ndcg@10 or mrr.", nullable=False),
+        _column("queries", pa.int32(), "Queries that were measured.", nullable=False),
+        _column("value", pa.float64(), "The mean over the queries.", nullable=False),
+        _column("low", pa.float64(), "Of the 95 % interval of the value.", nullable=False),
+        _column("high", pa.float64(), "Of the 95 % interval of the value.", nullable=False),
+        _column("previous", pa.float64(), "The mean of the run before, over the queries of both; null without one."),
+        _column("change", pa.float64(), "Against the run before, over the queries of both."),
+        _column("change_low", pa.float64(), "Of the 95 % interval of the change, paired by query."),
+        _column("change_high", pa.float64(), "Of the 95 % interval of the change, paired by query."),
+        _column("dropped", pa.bool_(), "The drop is significant and large enough to matter.", nullable=False),
+    ]
+)
+
+
+def retrieval_runs(metrics: Iterable[str]) -> pa.Schema:
+    """The scores of one run, query by query: what the next one is compared with."""
+    return pa.schema(
+        [
+            *(RETRIEVAL_SCORES.field(name) for name in ("retriever", "convention")),
+            _column("query_id", pa.string(), "Unique in the corpus.", nullable=False),
+            _column("query_type", pa.string(), "As the source has it."),
+            *(_column(metric, pa.float64(), "Of this query.", nullable=False) for metric in metrics),
+        ]
+    )
+
+
+RETRIEVAL_PAGES = pa.schema([PAGE_ID])
+RETRIEVAL_TOKENS = pa.schema([PAGE_ID, _column("tokens", pa.list_(pa.string()), "Content morphemes.", nullable=False)])
 
 _VECTOR = "float16 of L2 norm 1; null unless the state is ok."
 

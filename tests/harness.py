@@ -14,6 +14,7 @@ from resources.configured import configured
 from resources.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.shards import ShardStore
 from tests.corpora import Page, write_corpus
@@ -59,6 +60,7 @@ class Platform:
             "recognition": configured(SlowReader, diary=str(self.home / "recognition.diary"), prompt="read"),
             "embedding": UnitEmbedder(),
             "release": LocalRelease(folder=str(self.home / "release")),
+            "hub": HubTarget(),
             "gates": Gates(),
             **self.engines,
         }
@@ -66,17 +68,20 @@ class Platform:
     def run(
         self,
         select: str = "*",
-        first: str = "shard_00",
+        first: str | None = "shard_00",
         last: str | None = None,
         launchpad: dict[str, dict[str, Any]] | None = None,
     ) -> dg.ExecuteInProcessResult:
-        """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources."""
+        """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources.
+
+        Assets that are not partitioned take no shard when they are on their own.
+        """
         overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
         return dg.materialize(
             ASSETS,
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
-            tags={} if last is None else {RANGE_START: first, RANGE_END: last},
+            tags={RANGE_START: first, RANGE_END: last} if first and last else {},
             resources=self.resources(),
             run_config={"resources": overrides},
             instance=self.instance,

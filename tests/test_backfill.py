@@ -31,6 +31,11 @@ query($id: String!) { partitionBackfillOrError(backfillId: $id) {
   ... on PartitionBackfill { status error { message } }
 } }
 """
+RUNS = """
+query($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) {
+  ... on Runs { results { startTime assetSelection { path } } }
+} }
+"""
 PATIENCE = 240.0
 """Seconds: the backfill daemon looks for work every 30 s, and a run starts a process of its own."""
 
@@ -62,7 +67,7 @@ def ui(home: Path, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_a_backfill_over_all_shards(ui: str, home: Path, tmp_path: Path):
-    keys = [{"path": [asset]} for asset in PARENTS]
+    keys = [{"path": [asset]} for asset in (*PARENTS, "retrieval_scores")]
     launched = _ask(ui, LAUNCH, names=SHARDS, keys=keys)["launchPartitionBackfill"]
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
 
@@ -75,12 +80,22 @@ def test_a_backfill_over_all_shards(ui: str, home: Path, tmp_path: Path):
     for shard, count in zip(SHARDS, (1, 2, 1), strict=True):
         assert store.rows("corpus_text_embeddings", shard) == count
         assert store.has("hf_release", shard)
+    # The one asset without partitions is made once, of all shards, between the vectors and the release.
+    scores = store.read("retrieval_scores", "all").to_pylist()
+    assert {row["queries"] for row in scores} == {1}
+    runs = _ask(ui, RUNS, id=launched["backfillId"])["runsOrError"]["results"]
+    ordered = sorted(runs, key=lambda run: run["startTime"])
+    assert [_assets(run) for run in ordered[-2:]] == [{"retrieval_scores"}, {"hf_release"}]
 
 
 def _ask(url: str, text: str, **variables: Any) -> dict[str, Any]:
     answer = httpx.post(url, json={"query": text, "variables": variables}, timeout=60).json()
     assert "errors" not in answer, answer["errors"]
     return answer["data"]
+
+
+def _assets(run: dict[str, Any]) -> set[str]:
+    return {key["path"][-1] for key in run["assetSelection"]}
 
 
 def _answers(url: str) -> bool:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kopub_assets.checks import losses, unaccounted, unsound_vectors, without_regions
-from kopub_assets.shard_loop import Made, Owed
+from kopub_assets.shard_loop import Made, Owed, Work
 from resources.gates import Gates
 from resources.states import State
 from resources.tables import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
@@ -20,7 +20,7 @@ def texts(*rows: tuple[str, str]) -> pa.Table:
 
 
 def made(table: pa.Table, *ids: str) -> Made:
-    return Made(table, "page_id", [Owed(i, "f", {}) for i in ids], table.slice(0, 0), "recipe", 0, 0, 0.0)
+    return Made(table, "page_id", [Owed(i, "f", {}) for i in ids], table.slice(0, 0), Work({}, [], 0.0))
 
 
 def layout(ok: int = 0, blank: int = 0, failed: int = 0, quarantined: int = 0) -> pa.Table:

@@ -9,9 +9,12 @@ from collections import Counter
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kopub_assets.recipes import PARENTS
+from resources.release.inventory import part_path
 from resources.tables import OCR_RESULTS
 from tests import kill_child
 from tests.corpora import pages, query
@@ -55,8 +58,13 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     assert max(read.values()) <= 1 + KILLS
     for asset in PARENTS:
         for shard in SHARDS:
-            table = platform.store.read(asset, shard)
-            assert table.equals(untouched.store.read(asset, shard)), f"{asset} {shard}"
+            assert _content(platform, asset, shard).equals(_content(untouched, asset, shard)), f"{asset} {shard}"
+
+
+def _content(platform: Platform, asset: str, shard: str) -> pa.Table:
+    """A table, without the released file that tells which of the runs made what."""
+    table = platform.store.read(asset, shard)
+    return table.filter(pc.field("path") != part_path("lineage", shard)) if asset == "hf_release" else table
 
 
 def _run_to_the_end(context: ForkServerContext, platform: Platform) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from resources.engine import releases
 from resources.errors import ConfigError, EngineError
 from resources.layout.base import LABELS, LayoutDetector, PageLayout, Region, Task
 from resources.layout.host import Prepared, prepare
@@ -99,10 +100,10 @@ class PPDocLayout(LayoutDetector):
         return int(self.device.startswith("cuda"))
 
     def weights(self) -> dict[str, str]:
-        folder = Path(self.repo)
+        folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
         if folder.is_dir():
-            return {file.name: file_sha256(file) for file in sorted(folder.glob("*.safetensors"))}
-        return {self.repo: self.revision}
+            return {file.name: file_sha256(file) for file in sorted(folder.glob("*.safetensors"))} | libraries
+        return {self.repo: self.revision} | libraries
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         started = time.perf_counter()

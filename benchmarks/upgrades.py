@@ -1,0 +1,195 @@
+"""What it takes to find out what is stale: `kopub plan`, a tick of the sensor, and the UI's partition pages.
+
+The corpus is made up: so many shards of 64 pages in all eight tables, and a materialization of each in Dagster's
+history, as after a build. Nothing is computed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = 64
+CHANGE = "embedding.dim=512"
+STATISTICS = """
+query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  partitionStats { numMaterialized numFailed numPartitions }
+  assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions } }
+} } }
+"""
+
+
+def make_home(home: Path, shards: int) -> None:
+    """A manifest whose files do not exist: nothing here reads pages."""
+    home.mkdir()
+    entries = [
+        {
+            "key": f"shard_{at:02d}",
+            "file": f"data-{at}.arrow",
+            "format": "arrow",
+            "rows": PAGES,
+            "bytes": 1,
+            "sha256": f"{at:064x}",
+        }
+        for at in range(shards)
+    ]
+    (home / "shards.json").write_text(json.dumps({"version": 1, "source": "made up", "shards": entries}))
+
+
+def fill() -> None:
+    """Publish every table, and enter it into the ledger and Dagster's history."""
+    import dagster as dg
+    import pyarrow as pa
+
+    from kopub_assets.provenance import provenance
+    from kopub_assets.recipes import PARENTS, engines_of, made_with, own_recipe
+    from kopub_assets.survey import source_of
+    from resources import ledger
+    from resources.settings import load_settings
+
+    settings = load_settings()
+    store, keys = settings.store, settings.corpus.manifest.keys
+    table = pa.table({"page_id": [f"page_{row}" for row in range(PAGES)], "fingerprint": ["0" * 16] * PAGES})
+    spent = ledger.entries(
+        [(f"page_{row}", "0" * 16) for row in range(PAGES)], [0.5] * PAGES, gpus=1, run_id="made up", recipe="0" * 16
+    )
+    with dg.DagsterInstance.get() as instance:
+        for asset in PARENTS:
+            engines = engines_of(asset, settings.resources)
+            own, spelt = own_recipe(asset, *engines), made_with(asset, *engines)
+            for shard in keys:
+                stamp = provenance(store, asset, shard, own, spelt, source_of(settings.corpus, asset, shard))
+                store.write(asset, shard, table, stamp.metadata(table) | {"regions": '{"text": 900, "table": 60}'})
+                ledger.append(store, asset, shard, spent)
+                tags = {"dagster/data_version": stamp.recipe}
+                instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=shard, tags=tags))
+
+
+def plan(*arguments: str) -> dict[str, Any]:
+    """What the command says, in a process of its own."""
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "plan", "--json", *arguments]
+    return json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout)
+
+
+def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
+    """The sensor's evaluation at three times; each gives the number of partitions it requests."""
+    import dagster as dg
+
+    from definitions import definitions
+    from kopub_assets import outdated
+    from resources.settings import load_settings, what_if
+
+    night = datetime(2026, 1, 1, 17, tzinfo=UTC)  # 02:00 in Seoul
+    cursor: list[Any] = [None]
+    definitions_now = definitions()
+    instance = dg.DagsterInstance.get()
+
+    def tick(hours: float) -> int:
+        at = night + timedelta(hours=hours)
+        result = dg.evaluate_automation_conditions(definitions_now, instance, None, at, cursor[0])
+        cursor[0] = result.cursor
+        return result.total_requested
+
+    yield "first tick of a process", lambda: tick(-1)
+    yield "steady tick", lambda: tick(-0.9)
+    changed = what_if({"embedding.dim": "512"})
+    outdated.load_settings = lambda: changed
+    yield f"tick that starts the upgrade {CHANGE}", lambda: tick(0.1)
+    yield "tick after it", lambda: tick(0.2)
+    outdated.load_settings = load_settings
+
+
+@contextmanager
+def webserver() -> Iterator[Callable[[str], None]]:
+    """Asks for what the page of an asset's partitions shows."""
+    import socket
+
+    import httpx
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-p", str(port)]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask(asset: str) -> None:
+        body = {"query": STATISTICS, "variables": {"key": {"path": [asset]}}}
+        answer = httpx.post(f"http://127.0.0.1:{port}/graphql", json=body, timeout=120).json()
+        statistics = answer["data"]["assetNodeOrError"]["partitionStats"]
+        assert statistics["numMaterialized"] == statistics["numPartitions"], answer
+
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/server_info", timeout=5)
+                break
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        yield ask
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def timed(work: Callable[[], Any]) -> tuple[tuple[str, str], Any]:
+    """Seconds of the clock and of a core, here and in finished processes of this one; and what came of it."""
+    started, used = time.perf_counter(), _cpu()
+    result = work()
+    return (f"{time.perf_counter() - started:.2f}", f"{_cpu() - used:.2f}"), result
+
+
+def _cpu() -> float:
+    return sum(os.times()[:4])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", type=int, default=640)
+    shards = parser.parse_args().shards
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"KOPUB_HOME": f"{folder}/home", "DAGSTER_HOME": f"{folder}/dagster"}
+        Path(folder, "dagster").mkdir()
+        shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", f"{folder}/dagster")
+        make_home(Path(folder, "home"), shards)
+        fill()
+        table = Table(title=f"{shards} shards of eight assets")
+        for column in ("", "seconds", "of a core", ""):
+            table.add_column(column, justify="left" if not column else "right")
+        for what, arguments in (
+            ("kopub plan, never asked before", ()),
+            ("kopub plan", ()),
+            (f"kopub plan --set {CHANGE}", ("--set", CHANGE)),
+        ):
+            seconds, shown = timed(lambda arguments=arguments: plan(*arguments))
+            stale = sum(len(asset["shards"]["stale"]) for asset in shown["assets"])
+            perhaps = sum(len(asset["shards"]["perhaps"]) for asset in shown["assets"])
+            table.add_row(what, *seconds, f"{stale} stale, {perhaps} perhaps")
+        for what, tick in ticks():
+            seconds, requested = timed(tick)
+            table.add_row(what, *seconds, f"{requested} requested")
+        with webserver() as ask:
+            first, _ = timed(lambda: ask("ocr_results"))
+            table.add_row("partitions page of an asset, after the webserver's start", first[0], "", "")
+            again, _ = timed(lambda: ask("hf_release"))
+            table.add_row("partitions page of another", again[0], "", "")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

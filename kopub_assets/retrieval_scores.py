@@ -1,0 +1,129 @@
+"""How well queries find their pages, over all shards, and what changed since the run before."""
+
+import dagster as dg
+import pyarrow as pa
+
+from kopub_assets.common import OWNERS, Metadata, column_schema
+from resources.embedding.base import Embedder
+from resources.errors import ConfigError, KopubError
+from resources.gates import Gates
+from resources.pages.corpus import Corpus
+from resources.recipe import code_fingerprint
+from resources.retrieval.comparison import headline, significant_drops
+from resources.retrieval.corpus import PARSED, QUERIES, VECTORS, SearchedCorpus
+from resources.retrieval.evaluation import CODE
+from resources.retrieval.history import ALL, SCORES
+from resources.retrieval.measuring import Measured, measure
+from resources.shards import ShardStore
+from resources.tables import RETRIEVAL_SCORES
+
+NO_DROP = "no_significant_drop"
+
+
+@dg.asset(
+    name=SCORES,
+    deps=[
+        dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in (PARSED, *VECTORS.values(), QUERIES)
+    ],
+    # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
+    backfill_policy=dg.BackfillPolicy.single_run(),
+    group_name="search",
+    kinds={"parquet"},
+    owners=OWNERS,
+    code_version=code_fingerprint(CODE),
+    check_specs=[
+        dg.AssetCheckSpec(NO_DROP, asset=SCORES, description="No retriever finds significantly less than before.")
+    ],
+    metadata={"dagster/column_schema": column_schema(RETRIEVAL_SCORES)},
+)
+def retrieval_scores(
+    context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
+):
+    """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
+
+    Compared with the last run of other vectors or texts, query by query. A release is pushed after
+    it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
+    compared with this one.
+    """
+    try:
+        with store.exclusive(SCORES, ALL):
+            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim)
+            measured = measure(store, searched, bool(gates.override), context.log.info)
+    except ConfigError as error:
+        context.log.warning(f"not measured: {error}")
+        yield dg.MaterializeResult(
+            metadata={"not_measured": str(error)}, check_results=[_check(f"not measured: {error}", passed=False)]
+        )
+        return
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    drops = significant_drops(measured.scores)
+    for line in (*_account(searched), measured.compared, *drops):
+        context.log.info(line)
+    yield dg.MaterializeResult(
+        metadata=_metadata(searched, measured),
+        check_results=[_check("; ".join(drops) or measured.compared, passed=not drops)],
+        data_version=dg.DataVersion(measured.inputs),
+    )
+
+
+def _check(says: str, passed: bool) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=passed, check_name=NO_DROP, severity=dg.AssetCheckSeverity.WARN, description=says)
+
+
+def _account(searched: SearchedCorpus) -> list[str]:
+    """What was measured, and what was not and why."""
+    shards = len(searched.shards) + len(searched.left_out)
+    unmeasured = searched.rows - len(searched.questions)
+    lines = [
+        f"{len(searched.questions)} queries over {len(searched.page_ids)} pages, "
+        f"{len(searched.shards)} of {shards} shards"
+    ]
+    if unmeasured:
+        lines.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
+    lines += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
+    lines += [
+        f"{asset}: made in several ways, so that vectors of different shards may not compare"
+        for asset in searched.mixed()
+    ]
+    return lines
+
+
+def _metadata(searched: SearchedCorpus, measured: Measured) -> Metadata:
+    plotted = {
+        f"{retriever}_{metric.replace('@', '_at_')}": value
+        for retriever, metrics in headline(measured.scores).items()
+        for metric, value in metrics.items()
+    }
+    return {
+        "dagster/row_count": measured.scores.num_rows,
+        **plotted,
+        "queries": len(searched.questions),
+        "queries_left_out": searched.rows - len(searched.questions),
+        "pages": len(searched.page_ids),
+        "shards": len(searched.shards),
+        "computed": len(searched.questions) if measured.computed else 0,
+        "compared": measured.compared,
+        "measured": "\n".join(_account(searched)),
+        "scores": _shown(measured.scores),
+    }
+
+
+def _shown(scores: pa.Table) -> dg.TableMetadataValue:
+    names = ("retriever", "convention", "query_type", "metric", "queries")
+    shown = ("value", "interval", "change", "change_interval", "dropped")
+    records = [
+        {
+            **{name: str(row[name]) for name in names},
+            "value": f"{row['value']:.4f}",
+            "interval": f"{row['low']:.4f} to {row['high']:.4f}",
+            "change": "" if row["change"] is None else f"{row['change']:+.4f}",
+            "change_interval": ""
+            if row["change"] is None
+            else f"{row['change_low']:+.4f} to {row['change_high']:+.4f}",
+            "dropped": "yes" if row["dropped"] else "",
+        }
+        for row in scores.to_pylist()
+    ]
+    columns = dg.TableSchema([dg.TableColumn(name) for name in (*names, *shown)])
+    return dg.MetadataValue.table([dg.TableRecord(record) for record in records], columns)

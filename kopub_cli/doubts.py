@@ -1,0 +1,52 @@
+"""`kopub doubts`: the pages whose text looks wrong, worst first."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kopub_cli.search import printable
+from resources.recognition.text_quality import DoubtfulPage, doubtful
+from resources.settings import Settings, load_settings
+
+
+def doubts(
+    top: Annotated[int, typer.Option(min=1, help="Pages to list.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
+) -> None:
+    """List the pages whose text looks wrong, worst first. Their state is unchanged; look at them."""
+    found, pages = doubtful_pages(load_settings())
+    if as_json:
+        for shard, page in found:
+            typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
+        return
+    out = Console(highlight=False)
+    for shard, page in found[:top]:
+        out.print(_line(shard, page), soft_wrap=True)
+    share = f" ({len(found) / pages:.1%})" if pages else ""
+    out.print(f"{len(found)} of {pages:,} texts look wrong{share}")
+
+
+def doubtful_pages(settings: Settings) -> tuple[list[tuple[str, DoubtfulPage]], int]:
+    """(shard, page) of every text that looks wrong, worst first, and how many texts there are."""
+    found: list[tuple[str, DoubtfulPage]] = []
+    pages = 0
+    for shard in settings.corpus.manifest.keys:
+        # A table of an earlier release has no such column until it is made again.
+        if settings.store.has("parsed_texts", shard) and "doubt" in settings.store.columns("parsed_texts", shard):
+            table = settings.store.read("parsed_texts", shard, ["page_id", "doubt", "doubts"])
+            found += [(shard, page) for page in doubtful(table)]
+            pages += len(table) - table["doubt"].null_count
+    return sorted(found, key=lambda entry: -entry[1].doubt), pages
+
+
+def _line(shard: str, page: DoubtfulPage) -> Text:
+    return Text.assemble(
+        (f"{page.doubt:.2f}  ", "bold"),
+        printable(page.page_id),
+        (f"  {shard}  ", "dim"),
+        "; ".join(page.doubts),
+    )

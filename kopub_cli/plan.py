@@ -1,0 +1,107 @@
+"""`kopub plan`: what a change of models, prompts, code or pages makes stale, why, and what it will cost."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from resources.errors import ConfigError
+from resources.settings import Settings, what_if
+
+_WHY_SHOWN = 8
+"""Reasons of one asset; a new engine has more, which --json lists."""
+
+
+def plan(
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="What if: a key of a section (embedding.dim) or pin."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
+    settings = what_if(dict(_assignment(change) for change in changes or ()))
+    shown = planned(settings)
+    if as_json:
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+    else:
+        _show(shown, Console())
+
+
+def planned(settings: Settings) -> dict[str, Any]:
+    """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
+    from kopub_assets.survey import survey
+    from resources.catalogue import Catalogue
+
+    plans = survey(settings.resources, Catalogue(settings.store)).plans()
+    assets = []
+    for each in plans:
+        shards = {str(standing): list(keys) for standing, keys in each.shards.items()}
+        assets.append({**asdict(each), "shards": shards})
+    return {
+        "profile": settings.profile_name,
+        "assets": assets,
+        **{name: _sum(assets, name) for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")},
+    }
+
+
+def _assignment(change: str) -> tuple[str, str]:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {change}: write KEY=VALUE, as in embedding.dim=512")
+    return key.strip(), value
+
+
+def _sum(assets: Sequence[dict[str, Any]], name: str) -> float | None:
+    """None when rows are to be made of which nobody knows what they cost."""
+    unknown = any(asset[name] is None and asset["pages_at_most"] for asset in assets)
+    return None if unknown else sum(asset[name] or 0.0 for asset in assets)
+
+
+def _show(shown: dict[str, Any], out: Console) -> None:
+    title = f"profile {shown['profile']}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("asset", no_wrap=True)
+    for column in ("current", "stale", "perhaps", "missing", "rows", "regions", "time", "GPU"):
+        table.add_column(column, justify="right")
+    for asset in shown["assets"]:
+        counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
+        table.add_row(
+            asset["asset"],
+            *(str(counts[standing]) for standing in ("current", "stale", "perhaps")),
+            str(counts["missing"] + counts["waiting"]),
+            _range(asset["pages"], asset["pages_at_most"], str),
+            _range(asset["regions"], asset["regions_at_most"], str),
+            _range(asset["seconds"], asset["seconds_at_most"], duration),
+            _range(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
+        )
+    out.print(table)
+    for asset in shown["assets"]:
+        for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
+            out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)
+    if not any(asset["shards"]["stale"] for asset in shown["assets"]):
+        out.print("Nothing is stale.")
+        return
+    total = _range(shown["seconds"], shown["seconds_at_most"], duration)
+    gpu = _range(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
+    out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost so far.", highlight=False)
+
+
+def _range(least: Any, most: Any, shown: Any) -> str:
+    """What is certain, and with what may come to nothing: `12 - 40`. What nobody knows is a question mark."""
+    if least is None or most is None:
+        return "?"
+    return shown(least) if shown(least) == shown(most) else f"{shown(least)} - {shown(most)}"
+
+
+def duration(seconds: float) -> str:
+    """For a person: `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds else "0 s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,37 @@
+"""`kopub publish`: the release, to the repository that the profile configures."""
+
+from typing import Annotated
+
+import typer
+
+from kopub_assets.recipes import ENGINE
+from resources.settings import load_settings
+
+
+def publish(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the repository lacks.")] = False,
+    tag: Annotated[str, typer.Option(help="Name of the tag; made from the contents when left out.")] = "",
+) -> None:
+    """Push the release to hub.repo, check every hash there, and tag it."""
+    from resources.release.describe import describe
+    from resources.release.publishing import publish as push
+    from resources.release.publishing import require_fit, whole
+
+    settings = load_settings()
+    engines = {asset: getattr(settings, section) for asset, section in ENGINE.items()}
+    about = describe(settings.release, settings.corpus, settings.store, engines, settings.gates, settings.profile_name)
+    if dry_run:
+        found = settings.hub.difference(whole(about, settings.release, settings.store), _say)
+        for line in found.lines():
+            typer.echo(line)
+        require_fit(about, settings.release)
+        return
+    pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
+    for line in pushed.difference.lines():
+        typer.echo(line)
+    tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, for the release lacks shards of the corpus"
+    typer.echo(f"{pushed.url}{tagged}")
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

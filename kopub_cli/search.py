@@ -1,0 +1,103 @@
+"""`kopub search` and `kopub search-page`: pages that answer a question."""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from resources.errors import ConfigError
+from resources.search.searcher import MOST, Answer, By, Hit, Searcher, as_json
+from resources.settings import Settings, load_settings
+
+_PORT = 3030
+"""Beside the UI's 3000."""
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="A question, in quotes.")] = "",
+    top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
+    by: Annotated[By | None, typer.Option(help="Vectors to compare with; by default all that can be.")] = None,
+    as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    build: Annotated[bool, typer.Option("--build", help="Make a very large corpus fast, then end.")] = False,
+) -> None:
+    """Find the pages that answer QUERY in the vectors made so far."""
+    searcher = searcher_of(load_settings())
+    if build:
+        typer.echo("\n".join(searcher.build()))
+        return
+    answer = searcher.search(query, top, by)
+    if as_json_values:
+        typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
+    else:
+        _show(answer, Console(highlight=False))
+
+
+def search_page(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = _PORT,
+) -> None:
+    """Serve a page to search with on this machine, until Ctrl-C."""
+    import socket
+
+    import uvicorn
+
+    from resources.search.web import search_app
+
+    settings = load_settings()
+    app = search_app(searcher_of(settings), settings.corpus)
+    with socket.socket() as listening:
+        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
+        typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+
+
+def searcher_of(settings: Settings) -> Searcher:
+    """The search over a home's tables with its profile's engine."""
+    shards = settings.corpus.manifest.keys
+    return Searcher(settings.store, shards, settings.embedding, settings.profile_name, settings.home / "search")
+
+
+def _show(answer: Answer, out: Console) -> None:
+    for hit in answer.hits:
+        out.print(_headline(hit), soft_wrap=True)
+        out.print(_passage(hit), soft_wrap=True)
+        out.print()
+    if not answer.hits:
+        out.print("No page has a vector to compare with.")
+    for note in answer.notes:
+        out.print(note, style="yellow", markup=False, soft_wrap=True)
+
+
+def _headline(hit: Hit) -> Text:
+    page = hit.page
+    where = [part for part in (page.doc_id, None if page.page_no is None else f"page {page.page_no}") if part]
+    held = ", ".join(f"{page.regions[at].index + 1} {page.regions[at].label}" for at in hit.found.regions)
+    return Text.assemble(
+        (f"{hit.rank:>2}. ", "bold"),
+        (f"{hit.score:.3f}  ", "dim"),
+        (printable(page.page_id), "bold"),
+        (printable(f"  {', '.join(where)}" if where else ""), "default"),
+        (printable(f"  in region {held}" if held else ""), "dim"),
+    )
+
+
+def _passage(hit: Hit) -> Text:
+    passage = hit.found.passage
+    text = Text(printable(passage.text) or "(no text was read)")
+    for start, end in passage.marks:
+        text.stylize("bold green", start, end)
+    text.pad_left(4)
+    return text
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, of the same length: what would steer it, or turn its writing round, is a blank."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -1,0 +1,23 @@
+"""`kopub verify`: whether a release is what it says."""
+
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    release: Annotated[str, typer.Argument(help="Folder of a release, or a dataset repository, `owner/name`.")],
+    revision: Annotated[str, typer.Option(help="Tag, branch or commit of a repository.")] = "main",
+) -> None:
+    """Check files, hashes, counts, columns and joins of RELEASE, and that it loads; a line for each problem."""
+    from resources.release.verify import fetched
+    from resources.release.verify import verify as problems_of
+
+    folder = fetched(release, revision)
+    found = 0
+    for problem in problems_of(folder):
+        typer.echo(problem)
+        found += 1
+    if found:
+        raise typer.Exit(1)
+    typer.echo(f"{folder} is sound")
