@@ -48,6 +48,7 @@ ENGINES: dict[str, dict[str, str]] = {
     "recognition": {
         "tesseract": "resources.recognition.tesseract:TesseractRecognizer",
         "glm_ocr": "resources.recognition.glm_ocr:GlmOcrRecognizer",
+        "deepseek_ocr": "resources.recognition.deepseek_ocr:DeepSeekOcrRecognizer",
     },
     "embedding": {
         "hashed": "resources.embedding.hashed:HashedEmbedder",

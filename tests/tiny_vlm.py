@@ -50,7 +50,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
 
-    tokenizer = _save_tokenizer(folder, _tokenizer(_GLM_SPECIALS), "Glm46VProcessor", _GLM_TEMPLATE)
+    tokenizer = _save_tokenizer(folder, byte_tokenizer(_GLM_SPECIALS), "Glm46VProcessor", _GLM_TEMPLATE)
     special = {name: _id(tokenizer, name) for name in _GLM_SPECIALS}
     ends = [special["<|endoftext|>"], special["<|user|>"]]
     width = 64
@@ -167,7 +167,7 @@ def qwen_tokenizer() -> "Tokenizer":
     """That of Qwen3-VL-Embedding in small: it ends every prompt with the token that vectors are read at."""
     from tokenizers import processors
 
-    tokenizer = _tokenizer(_QWEN_SPECIALS)
+    tokenizer = byte_tokenizer(_QWEN_SPECIALS)
     end = _QWEN_SPECIALS[0]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
@@ -175,7 +175,7 @@ def qwen_tokenizer() -> "Tokenizer":
     return tokenizer
 
 
-def _tokenizer(specials: tuple[str, ...]) -> "Tokenizer":
+def byte_tokenizer(specials: tuple[str, ...]) -> "Tokenizer":
     """Bytes, some Hangul syllables as tokens of their own, and the model's special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 

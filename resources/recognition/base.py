@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from resources.engine import Engine
 from resources.layout.base import Region
@@ -16,6 +16,7 @@ class RegionText:
 
     `content` is plain text, `<table>` HTML for a table, LaTeX without delimiters for a formula, and
     empty for a region that is not read. A region that could not be read is `failed` with a reason.
+    `seconds` are those of the reading, also where its answer was `reused` and took none now.
     """
 
     index: int
@@ -26,6 +27,7 @@ class RegionText:
     finish_reason: str = "stop"
     attempts: int = 1
     seconds: float = 0.0
+    reused: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _PROMPT_TOKENS = 64
 _LEAST_ANSWER = 128
 """A crop of one line may still hold a long formula or a number of many tokens."""
 _TOKENS_PER_PATCH: Mapping[Task, int] = MappingProxyType({Task.TEXT: 6, Task.TABLE: 8, Task.FORMULA: 8})
-"""Answer tokens for one image token (28 x 28 px), at the smallest print that can be read.
+"""Answer tokens for one patch (28 x 28 px), at the smallest print that can be read.
 
 Print of 16 px a syllable puts three on that area, at up to two tokens each; the tags of a table's
 narrowest cells (60 x 40 px, ten tokens) and LaTeX commands take more. Ordinary print at 300 dpi
@@ -40,10 +40,14 @@ class Answer:
     tokens: int
 
 
-def answer_room(task: Task, image_tokens: int, context: int) -> tuple[int, int]:
-    """Tokens an answer may take: as many as the picture can hold, and all that a context of `context` leaves."""
+def answer_room(task: Task, image_tokens: int, context: int, patches: int | None = None) -> tuple[int, int]:
+    """Tokens an answer may take: as many as the picture can hold, and all that a context of `context` leaves.
+
+    `patches` are those of the picture where they are not its image tokens.
+    """
+    squares = image_tokens if patches is None else patches
     most = max(1, context - image_tokens - _PROMPT_TOKENS)
-    return min(most, max(_LEAST_ANSWER, _TOKENS_PER_PATCH[task] * image_tokens)), most
+    return min(most, max(_LEAST_ANSWER, _TOKENS_PER_PATCH[task] * squares)), most
 
 
 def request_body(model: str, prompt: str, picture: Picture, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:

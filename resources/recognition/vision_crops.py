@@ -25,7 +25,7 @@ _NO_INK = 24
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A crop as it is sent: an encoded file of `width` x `height` pixels, both multiples of `PATCH`."""
+    """A crop as it is sent: an encoded file of `width` x `height` pixels."""
 
     data: bytes
     media_type: str
@@ -33,9 +33,14 @@ class Picture:
     height: int
 
     @property
-    def tokens(self) -> int:
-        """Image tokens it takes in the prompt."""
+    def patches(self) -> int:
+        """Whole squares of `PATCH` pixels a side: what is printed on it takes so many times an answer's tokens."""
         return (self.width // PATCH) * (self.height // PATCH)
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens it takes in the prompt: of GLM-OCR, one for each patch."""
+        return self.patches
 
 
 def cut(image: np.ndarray, bbox: tuple[float, float, float, float]) -> np.ndarray:
@@ -73,7 +78,28 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS) -> tuple[i
 
 
 def picture(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) -> Picture:
-    """A crop resized for the model, at most once, and encoded; `scale` is relative to the size it has by itself.
+    """A crop resized for the model, at most once, and encoded; `scale` is relative to the size it has by itself."""
+    crop = _widened(crop)
+    height, width = crop.shape[:2]
+    size = model_size(width, height, max_tokens)
+    if scale != 1.0:
+        size = model_size(max(1, round(size[0] * scale)), max(1, round(size[1] * scale)), max_tokens)
+    return Picture(*encoded(resized(crop, size)), *size)
+
+
+def resized(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """A crop at (width, height) `size`."""
+    import cv2
+
+    height, width = crop.shape[:2]
+    if size == (width, height):
+        return crop
+    shrinks = min(size[0] / width, size[1] / height) < _SHRINK
+    return cv2.resize(crop, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
+
+
+def encoded(crop: np.ndarray) -> tuple[bytes, str]:
+    """A crop as a file, and its media type.
 
     Grey print is sent as PNG, every pixel kept, where the reference's JPEG at quality 75 puts rings
     around small letters: without row filters, by run lengths, that takes 4 ms a megapixel,
@@ -82,14 +108,6 @@ def picture(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) 
     """
     import cv2
 
-    crop = _widened(crop)
-    height, width = crop.shape[:2]
-    size = model_size(width, height, max_tokens)
-    if scale != 1.0:
-        size = model_size(max(1, round(size[0] * scale)), max(1, round(size[1] * scale)), max_tokens)
-    if size != (width, height):
-        shrinks = min(size[0] / width, size[1] / height) < _SHRINK
-        crop = cv2.resize(crop, size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC)
     if crop.ndim == 2:
         options = [
             cv2.IMWRITE_PNG_COMPRESSION, 1,
@@ -97,11 +115,11 @@ def picture(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) 
             cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE,
         ]  # fmt: skip
         _, data = cv2.imencode(".png", crop, options)
-        return Picture(data.tobytes(), "image/png", *size)
+        return data.tobytes(), "image/png"
     full_colour = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
     options = [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, full_colour]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(crop, cv2.COLOR_RGB2BGR), options)
-    return Picture(data.tobytes(), "image/jpeg", *size)
+    return data.tobytes(), "image/jpeg"
 
 
 def _widened(crop: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from resources.recognition.ladder import FIRST, Try, next_try
 from resources.recognition.prompts import PATH, Answer, answer_room, read_answer, request_body
 from resources.recognition.region_reuse import RegionReuse, region_key
 from resources.recognition.tables_html import join_tables
-from resources.recognition.vision_crops import Picture, cut, has_ink, picture, strips
+from resources.recognition.vision_crops import Picture, cut, has_ink, strips
 from resources.states import State
 from resources.vllm.client import Client, Refused, TooLarge, Unanswered
 
@@ -43,14 +43,20 @@ class PageJob:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How regions are asked for. `asked` is the fingerprint, by task, of all that shapes an answer but the crop."""
+    """How regions are asked for, and what the model's answers are in plain words.
+
+    `picture` makes of a crop, at a scale, what is sent; `plain` takes out of an answer what the
+    model says about it, and leaves what it has left before as it is. `asked` is the fingerprint, by
+    task, of all that shapes an answer but the crop.
+    """
 
     prompts: Mapping[Task, str]
     sampling: Mapping[str, Any]
     scripts: frozenset[str]
     tries: int
     context: int
-    max_image_tokens: int
+    picture: Callable[["NDArray[np.uint8]", float], Picture]
+    plain: Callable[[str, Task], str]
     asked: Mapping[Task, str]
     reuse_folder: Path | None
     reuse_answers: int
@@ -80,9 +86,10 @@ class ReadyPage:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One try at a region."""
+    """One try at a region: the model's own words, and these in plain ones."""
 
     answer: Answer
+    text: str
     doubt: Doubt | None
     seconds: float
 
@@ -134,16 +141,23 @@ class VlmReader:
         known = self._reuse.find(key for _, _, key in cuts if key is not None) if self._reuse is not None else {}
         for region, pixels, key in cuts:
             before = known.get(key) if key is not None else None
-            if before is not None and self._stands(before[0], region.task):
-                ready.settled.append(_text(region, *before))
+            kept = self._kept(region, *before) if before is not None else None
+            if kept is not None:
+                ready.settled.append(kept)
                 ready.figures["regions_reused"] += 1
             else:
-                ready.asks.append(_Ask(region, picture(pixels, max_tokens=self._manner.max_image_tokens), key))
+                ready.asks.append(_Ask(region, self._manner.picture(pixels, 1.0), key))
 
-    def _stands(self, answer: Answer, task: Task) -> bool:
-        """Whether a kept answer is still found good; a doubtful script was cleared by a second look then."""
-        doubt = examine(answer.text, answer.finish_reason, task, self._manner.scripts)
-        return doubt is None or doubt.problem is Problem.SCRIPT
+    def _kept(self, region: Region, answer: Answer, attempts: int, seconds: float) -> RegionText | None:
+        """A kept answer if it is still found good; a doubtful script was cleared by a second look then."""
+        reading = self._judged(answer, region.task, seconds)
+        if reading.doubt is None or reading.doubt.problem is Problem.SCRIPT:
+            return _text(region, reading, attempts, seconds, reused=True)
+        return None
+
+    def _judged(self, answer: Answer, task: Task, seconds: float) -> _Reading:
+        text = self._manner.plain(answer.text, task)
+        return _Reading(answer, text, examine(text, answer.finish_reason, task, self._manner.scripts), seconds)
 
     async def finish(self, ready: ReadyPage, client: Client) -> tuple[PageReading, Figures]:
         """Read what is to be read. The costliest region goes first: the page is done when it is."""
@@ -185,7 +199,7 @@ class VlmReader:
                 seconds = _seconds(readings)
                 if ask.key is not None:
                     good[ask.key] = (reading.answer, len(made), seconds)
-                return _text(region, reading.answer, len(made), seconds)
+                return _text(region, reading, len(made), seconds)
             ready.figures[f"answers_{reading.doubt.problem.name.lower()}"] += 1
             rung = next_try(region.task, reading.doubt.problem, made) if len(made) < self._manner.tries else None
         ready.figures["regions_failed"] += 1
@@ -204,10 +218,10 @@ class VlmReader:
         """The crop at another size or in parts, from the page decoded anew: second tries are rare, pixels are large."""
         pixels = cut(Page(job.page_id, job.data).image, region.bbox)
         parts = strips(pixels, rung.parts) if rung.parts > 1 else [pixels]
-        return [picture(part, rung.scale, self._manner.max_image_tokens) for part in parts]
+        return [self._manner.picture(part, rung.scale) for part in parts]
 
     async def _ask(self, client: Client, ready: ReadyPage, region: Region, crop: Picture, rung: Try) -> _Reading:
-        likely, most = answer_room(region.task, crop.tokens, self._manner.context)
+        likely, most = answer_room(region.task, crop.tokens, self._manner.context, crop.patches)
         sampling: dict[str, Any] = {"temperature": rung.temperature}
         if rung.temperature:
             sampling |= {"seed": _SEED, "top_p": _TOP_P}
@@ -220,9 +234,9 @@ class VlmReader:
             answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, crop.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
-            return _Reading(Answer("", "error", 0), Doubt(problem, f"the server refused it: {error}", 0), 0.0)
+            return _Reading(Answer("", "error", 0), "", Doubt(problem, f"the server refused it: {error}", 0), 0.0)
         ready.figures["answer_tokens"] += answer.tokens
-        return _Reading(answer, examine(answer.text, answer.finish_reason, region.task, self._manner.scripts), seconds)
+        return self._judged(answer, region.task, seconds)
 
 
 def _confirmed(readings: Sequence[_Reading]) -> bool:
@@ -231,7 +245,7 @@ def _confirmed(readings: Sequence[_Reading]) -> bool:
     return (
         last.doubt is not None
         and last.doubt.problem is Problem.SCRIPT
-        and any(former.answer.text.split() == last.answer.text.split() for former in readings[:-1])
+        and any(former.text.split() == last.text.split() for former in readings[:-1])
     )
 
 
@@ -245,25 +259,26 @@ def _joined(task: Task, parts: Sequence[_Reading]) -> _Reading:
     answer = Answer(text, reason, sum(part.answer.tokens for part in parts))
     if doubt is not None:
         doubt = Doubt(doubt.problem, doubt.reason, len(text))
-    return _Reading(answer, doubt, max(part.seconds for part in parts))
+    return _Reading(answer, text, doubt, max(part.seconds for part in parts))
 
 
 def _sound(reading: _Reading) -> str:
-    return reading.answer.text if reading.doubt is None else reading.answer.text[: reading.doubt.sound]
+    return reading.text if reading.doubt is None else reading.text[: reading.doubt.sound]
 
 
 def _seconds(readings: Sequence[_Reading]) -> float:
     return sum(reading.seconds for reading in readings)
 
 
-def _text(region: Region, answer: Answer, attempts: int, seconds: float) -> RegionText:
+def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reused: bool = False) -> RegionText:
     return RegionText(
         region.index,
         region.label,
-        tidy(answer.text, region.task),
-        finish_reason=answer.finish_reason,
+        tidy(reading.text, region.task),
+        finish_reason=reading.answer.finish_reason,
         attempts=attempts,
         seconds=seconds,
+        reused=reused,
     )
 
 

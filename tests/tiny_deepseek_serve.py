@@ -1,0 +1,64 @@
+"""`vllm` in which DeepSeek-OCR is tiny: run by the interpreter of an environment that has vLLM, with its arguments.
+
+The sizes of the model's two vision towers stand in vLLM's code, not in a configuration: on a CPU they
+take ten seconds a picture. Here they have one layer of width 64, and the weights are such that the
+model writes printable text which differs with the picture. Processes that vLLM spawns import this
+file too.
+"""
+
+import zlib
+from functools import partial
+from typing import Any
+
+import torch
+import vllm.model_executor.models.deepseek_ocr as deepseek
+from transformers import CLIPVisionConfig
+from vllm.entrypoints.cli.main import main
+from vllm.model_executor.model_loader.dummy_loader import (
+    DummyModelLoader,
+)
+from vllm.model_executor.models.deepencoder import ImageEncoderViT
+from vllm.tokenizers import cached_tokenizer_from_config
+
+_WIDTH = 64
+
+
+def _sam() -> Any:
+    norm = partial(torch.nn.LayerNorm, eps=1e-6)
+    return ImageEncoderViT(
+        depth=1, embed_dim=_WIDTH, num_heads=2, norm_layer=norm, use_rel_pos=True, window_size=14,
+        last_conv_output=_WIDTH,
+    )  # fmt: skip
+
+
+def _clip(**fields: Any) -> CLIPVisionConfig:
+    small = {"hidden_size": _WIDTH, "intermediate_size": _WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1}
+    return CLIPVisionConfig(**{**fields, **small})
+
+
+def _fill(loader: Any, model: torch.nn.Module, model_config: Any) -> None:
+    tokenizer = cached_tokenizer_from_config(model_config)
+    special = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
+    texts = {number: tokenizer.decode([number]) for number in range(len(tokenizer)) if number not in special}
+    writable = [number for number, text in texts.items() if text.isprintable() and "\ufffd" not in text]
+    for name, parameter in model.named_parameters():
+        seeded = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        if parameter.dim() > 1 or "image_newline" in name or "view_seperator" in name:
+            wide = 1.0 if "embed_tokens" in name else 0.25
+            parameter.data.copy_(torch.randn(parameter.shape, generator=seeded) * wide)
+        else:
+            parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
+        if "lm_head" in name:
+            # Rows of zeros never have the largest product; the end comes up often enough to end an answer.
+            keep = torch.zeros(len(parameter), 1)
+            keep[writable] = 1.0
+            keep[tokenizer.eos_token_id] = 1.5
+            parameter.data.mul_(keep)
+
+
+deepseek.build_sam_vit_b = _sam
+deepseek.CLIPVisionConfig = _clip
+DummyModelLoader.load_weights = _fill
+
+if __name__ == "__main__":
+    main()
