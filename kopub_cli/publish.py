@@ -4,21 +4,21 @@ from typing import Annotated
 
 import typer
 
-from kopub_assets.recipes import ENGINE
-from resources.settings import load_settings
-
 
 def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the repository lacks.")] = False,
     tag: Annotated[str, typer.Option(help="Name of the tag; made from the contents when left out.")] = "",
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
+    from kopub_assets.recipes import ENGINE
+    from resources.release.base import ASSETS
     from resources.release.describe import describe
     from resources.release.publishing import publish as push
     from resources.release.publishing import require_fit, whole
+    from resources.settings import load_settings
 
     settings = load_settings()
-    engines = {asset: getattr(settings, section) for asset, section in ENGINE.items()}
+    engines = {asset: getattr(settings, section) for asset, section in ENGINE.items() if asset in ASSETS}
     about = describe(settings.release, settings.corpus, settings.store, engines, settings.gates, settings.profile_name)
     if dry_run:
         found = settings.hub.difference(whole(about, settings.release, settings.store), _say)

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from resources.release.base import ReleaseAbout, ReleaseInput
 from resources.release.hub import HubTarget, Pushed
 from resources.release.local import LocalRelease
 from resources.release.publishing import publish
+from resources.retrieval import history
 from resources.shards import ShardStore
-from resources.tables import HF_RELEASE
+from resources.tables import HF_RELEASE, RETRIEVAL_SCORES
 
 DIM = 8
 HOSTILE = "<script>alert(1)</script> | `x` ![i](http://e) \x00\x1b[31m\n# title"
@@ -163,17 +165,19 @@ class ReleasedCorpus:
         return {path: hashlib.sha256(content).hexdigest() for path, content in contents(self.folder).items()}
 
     def put(self, *tables: ReleaseInput) -> None:
-        """Release the tables as the first shards."""
+        """Release the tables as the first shards, and measure retrieval on them, with no query that counts."""
+        contents = {shard: {"parsed_texts": f"texts of {shard}"} for shard in self.shards}
         for shard, made in zip(self.shards, tables, strict=False):
             files = LocalRelease(folder=str(self.folder)).publish(shard, made)
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
-            self._store.write("hf_release", shard, table, {"recipe": "r"})
+            self.store.write("hf_release", shard, table, {"recipe": "r", "made_from": json.dumps(contents[shard])})
+        history.write_scores(self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents)
 
     def push(self, repo: str, tag: str | None = None, create: bool = False) -> Pushed:
         target = HubTarget(repo=repo, create=create)
         release = LocalRelease(folder=str(self.folder))
-        return publish(self.about, release, target, self._store, tag, self.logged.append)
+        return publish(self.about, release, target, self.store, tag, self.logged.append)
 
     @property
-    def _store(self) -> ShardStore:
+    def store(self) -> ShardStore:
         return ShardStore(url=str(self.home / "store"))

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
 import huggingface_hub.constants
+import pyarrow as pa
 import pytest
 
 from resources.errors import GateClosed, HubError, KopubError, StoreError
@@ -21,7 +23,9 @@ from resources.release.difference import Change, Difference, commits
 from resources.release.hub import HubTarget
 from resources.release.inventory import part_path
 from resources.release.licences import refusals
+from resources.retrieval import history
 from resources.settings import ROOT
+from resources.tables import RETRIEVAL_SCORES
 from tests.released import ReleasedCorpus, changed, contents, front_matter, page_tables
 from tests.writable_hub import READER, WRITER, Fault, File, WritableHub
 
@@ -322,7 +326,7 @@ def test_lost_pages_keep_a_release_off_the_hub_until_a_reason_is_given(hub: Writ
 
 
 def test_retrieval_that_got_worse_keeps_a_release_off_the_hub(hub: WritableHub, corpus: ReleasedCorpus):
-    corpus.says["drops"] = ["text recall@10 fell from 0.80 to 0.60"]
+    corpus.says["retrieval_problems"] = ["text recall@10 fell from 0.80 to 0.60"]
     with pytest.raises(GateClosed, match="text recall@10 fell"):
         corpus.push(REPO)
     assert not hub.asked
@@ -365,6 +369,7 @@ def test_a_licence_that_does_not_allow_it_keeps_a_release_off_the_hub(
         ("공공누리 제1유형", "cc-by-sa-4.0"),
         ("MPL-2.0", "gpl-3.0"),
         ("GPL-2.0-or-later (x)", None),
+        (unicodedata.normalize("NFD", "공공누리 제1유형"), "cc-by-4.0"),
     ],
 )
 def test_licences_that_go_together(stated: str, under: str | None):
@@ -395,6 +400,40 @@ def test_commits_stay_few_and_bounded(shards: int, expected: int):
     planned = commits(Difference(added=[Change(path, 1, None) for path in [*paths, *TEXTS]]))
     assert len(planned) == expected
     assert all(len(sent) <= difference.FILES_PER_COMMIT for sent, _ in planned)
+
+
+def test_a_tag_that_is_taken_is_found_out_before_anything_is_sent(hub: WritableHub, corpus: ReleasedCorpus):
+    corpus.push(REPO, "v1")
+    corpus.put(page_tables(0), page_tables(1, pages=4))
+    with pytest.raises(HubError, match=r"the tag v1 is at commit .* already; choose another name"):
+        corpus.push(REPO, "v1")
+    assert len(hub.commits) == 2
+    assert corpus.push(REPO, "v2").tag == "v2"
+
+
+def test_a_card_that_says_something_else_is_another_release(hub: WritableHub, corpus: ReleasedCorpus):
+    first = corpus.push(REPO)
+    corpus.says["limits"] = ["Pages of forms are read poorly."]
+    second = corpus.push(REPO)
+    assert hub.head.sent == ["README.md"]
+    assert hub.tags == {first.tag: first.commit, second.tag: second.commit}
+
+
+def test_a_release_that_is_rewritten_while_it_is_sent_has_the_tag_of_what_it_became(
+    hub: WritableHub, corpus: ReleasedCorpus, slept: list[float]
+):
+    made = page_tables(1, pages=4)
+    hub.faults.append(Fault("POST", "/preupload/", meanwhile=lambda: corpus.put(page_tables(0), made)))
+    assert corpus.push(REPO).tag == corpus.push(REPO).tag
+
+
+def test_a_manifest_that_no_release_wrote_is_replaced(hub: WritableHub, corpus: ReleasedCorpus):
+    corpus.push(REPO)
+    hub.commit({"manifest.json": File(b'{"name": "app"}', False)}, [])
+    corpus.shards = ["shard_00"]
+    removed = corpus.push(REPO).difference.removed
+    assert {change.rows for change in removed} == {None}
+    assert corpus.files.items() <= hub.held.items()
 
 
 def test_without_a_repository_nothing_can_be_pushed(corpus: ReleasedCorpus):
@@ -447,6 +486,27 @@ def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, co
     assert hub.tags == {"v1": hub.head.oid}
     assert corpus.files.items() <= hub.held.items()
     assert WRITER not in dry.stdout + dry.stderr + done.stdout + done.stderr
+
+
+def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corpus: ReleasedCorpus):
+    measured = {"shard_00": {"parsed_texts": "texts of shard_00"}, "shard_01": {"parsed_texts": "older texts"}}
+    known = {"retriever": "text", "convention": "any", "query_type": "all", "metric": "recall@10", "dropped": True}
+    row = {**known, "queries": 9, "value": 0.5, "low": 0.25, "high": 0.75}
+    scores = pa.Table.from_pylist([row], RETRIEVAL_SCORES)
+    history.write_scores(corpus.store, scores, "i", "", measured)
+    stale = kopub(hub, corpus.home, "publish")
+    assert stale.returncode == 1
+    assert stale.stderr.startswith(
+        "Error: not published: retrieval was not measured on what is released of 1 shards, shard_01 first: "
+        "materialize retrieval_scores; give gates.override"
+    )
+    assert len(stale.stderr.splitlines()) == 1
+    assert not hub.asked
+    told = kopub(hub, corpus.home, "publish", KOPUB_GATES__OVERRIDE="a trial")
+    assert told.returncode == 0, told.stderr
+    card = hub.head.files["README.md"].content.decode()
+    assert "retrieval was not measured on what is released of 1 shards" in card
+    assert "recall@10" not in card
 
 
 def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: ReleasedCorpus):

@@ -81,6 +81,19 @@ def test_queries_and_qrels_have_the_names_that_mteb_reads(tmp_path: Path):
     assert set(qrels["corpus-id"]) <= set(corpus["id"])
 
 
+def test_answers_that_the_corpus_lacks_are_told_and_judge_nothing(tmp_path: Path):
+    made = page_tables(0)
+    asked = changed(made.query_embeddings, ground_truth=[["doc9_9", "doc0_2"]])
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    release.publish("shard_00", replace(made, query_embeddings=asked, unknown_pages={"doc9_9"}))
+    release.finish(about("shard_00"))
+    assert load(tmp_path / "r", "qrels")["corpus-id"][:] == ["doc0_2"]
+    assert load(tmp_path / "r", "queries")[0]["ground_truth"] == ["doc9_9", "doc0_2"]
+    card = (tmp_path / "r" / "README.md").read_text("utf-8")
+    assert "Answers that the source names and this corpus does not have: 1." in card
+    assert list(verify(tmp_path / "r")) == []
+
+
 def test_a_lost_page_says_where_and_why(tmp_path: Path):
     made = page_tables(0)
     unread = changed(

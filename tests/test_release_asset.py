@@ -1,5 +1,6 @@
 """`hf_release` as a run makes it: checked, with its lineage, and on the Hub only when the run asks for it."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,48 @@ def test_a_run_with_a_shard_that_failed_pushes_nothing(platform: Platform, hub: 
     result = run(platform, hub, PUSH, selection=["hf_release"])
     assert failure(result) == "shard_01: parsed_texts of shard_01 has not been made yet: materialize parsed_texts first"
     assert not hub.asked
+
+
+def test_answers_that_the_corpus_lacks_do_not_stop_a_release(platform: Platform, hub: WritableHub):
+    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "무엇인가?", "nowhere_1", "b_1")])
+    assert run(platform, hub, PUSH).success
+    folder = platform.home / "release"
+    assert load(folder, "qrels")["corpus-id"][:] == ["b_1"]
+    assert load(folder, "queries")["ground_truth"][:] == [["nowhere_1", "b_1"]]
+
+
+def test_an_index_that_does_not_name_them_is_refused(platform: Platform, hub: WritableHub):
+    platform.reindex([pages("a_1"), pages("b_1")], [query("q1", "무엇인가?", "nowhere_1", "b_1")])
+    manifest = platform.home / "shards.json"
+    older = json.loads(manifest.read_text())
+    del older["queries"]["unknown"]
+    manifest.write_text(json.dumps(older))
+    assert "the index does not name the 1 answers that the corpus lacks: run `kopub index` again" in failure(
+        run(platform, hub)
+    )
+
+
+def test_a_shard_that_lacks_pages_of_the_corpus_is_not_released(platform: Platform, hub: WritableHub):
+    assert run(platform, hub).success
+    before = contents(platform.home / "release")
+    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2", "b_3")])
+    said = failure(run(platform, hub, selection=["hf_release"]))
+    assert said == "shard_01: raw_pages has 2 pages, the corpus has 3: materialize it again"
+    data = {path: content for path, content in before.items() if path.startswith("data/")}
+    assert data.items() <= contents(platform.home / "release").items()
+
+
+def test_vectors_that_were_not_measured_are_not_pushed(platform: Platform, hub: WritableHub):
+    assert run(platform, hub).success
+    assert "## How well pages are found" in (platform.home / "release" / "README.md").read_text("utf-8")
+    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "어디인가?", "a_1")])
+    unmeasured = [asset.key.path[-1] for asset in ASSETS if asset.key.path[-1] != "retrieval_scores"]
+    assert "retrieval was not measured on what is released of 1 shards, shard_00 first" in failure(
+        run(platform, hub, PUSH, selection=unmeasured)
+    )
+    assert not hub.asked
+    assert "## How well pages are found" not in (platform.home / "release" / "README.md").read_text("utf-8")
+    assert run(platform, hub, PUSH).success
 
 
 def test_what_the_hub_refuses_fails_the_run_in_one_line(

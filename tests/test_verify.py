@@ -131,6 +131,18 @@ def test_a_file_of_other_columns_is_a_line(folder: Path):
     assert "data/qrels/shard_01.parquet does not have the columns that README.md says" in list(verify(folder))
 
 
+def test_columns_that_joins_need_are_missed_in_a_line(folder: Path):
+    rewrite(folder, "qrels", lambda table: table.drop_columns(["corpus-id"]))
+    assert list(verify(folder)) == ["data/qrels/shard_01.parquet does not have the columns that README.md says"]
+
+
+@pytest.mark.parametrize("card", ["---\nconfigs: [\n---\n", "---\n- 1\n---\n"])
+def test_a_card_that_cannot_be_read_is_a_line(folder: Path, card: str):
+    (folder / "README.md").write_text(card)
+    (line,) = verify(folder)
+    assert line.startswith("README.md is not that of a release (")
+
+
 def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
     card = folder / "README.md"
     card.write_text(card.read_text("utf-8").replace("data/regions/*.parquet", "data/elsewhere/*.parquet"), "utf-8")
@@ -154,6 +166,16 @@ def test_only_the_files_of_the_shards_that_are_asked_for_are_read(folder: Path):
     pages.write_bytes(content)
     assert list(verify(folder, ["shard_01"], load=False)) == []
     assert list(verify(folder, ["shard_00"], load=False))
+
+
+def test_another_run_that_writes_a_shard_does_not_make_the_others_unsound(folder: Path):
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "shard_00" not in line))
+    (folder / "data/crops/shard_02.parquet").write_bytes((folder / "data/crops/shard_00.parquet").read_bytes())
+    assert list(verify(folder, ["shard_01"], load=False)) == []
+    found = list(verify(folder, load=False))
+    assert "SHA256SUMS and manifest.json do not list the same files and hashes" in found
+    assert "data/crops/shard_02.parquet is not listed in manifest.json" in found
 
 
 @pytest.fixture
@@ -201,6 +223,8 @@ def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: Writable
     unsound = kopub(hub, tmp_path / "other", "verify", "someone/pages", "--revision", tag)
     assert unsound.returncode == 1
     assert "data/pages/shard_00.parquet has another SHA-256" in unsound.stdout
+    nowhere = kopub(hub, tmp_path, "verify", "someone/pages", "--revision", "nowhere")
+    assert nowhere.stderr == "Error: someone/pages: it has no such branch, tag or commit\n"
     missing = kopub(hub, tmp_path, "verify", "no/such")
     assert missing.stderr.startswith("Error: no/such: no such dataset")
     assert len(missing.stderr.splitlines()) == 1

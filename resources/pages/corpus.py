@@ -99,6 +99,19 @@ class Corpus(dg.ConfigurableResource):
             raise SourceError(f"{path} changed since it was indexed: run `kopub index` again")
         return from_table(table, shard_key)
 
+    @cached_property
+    def unknown_pages(self) -> frozenset[str]:
+        """The pages of ground truth that no shard holds. Raises `SourceError` when the index does not name them."""
+        queries = self.manifest.queries
+        if queries is None:
+            return frozenset()
+        if len(queries.unknown) != queries.unknown_pages:
+            raise SourceError(
+                f"the index does not name the {queries.unknown_pages} answers that the corpus lacks: "
+                "run `kopub index` again"
+            )
+        return frozenset(queries.unknown)
+
     def _open(self, shard: Shard) -> PageFile:
         return open_pages(self.manifest.path(shard.file), shard.format, shard.bytes)
 

@@ -95,7 +95,7 @@ def _draw(page: "Image.Image", boxes: Sequence[Box], scale: float) -> None:
         draw.rectangle(outside, outline=_colour(label), width=_LINE)
     # Tags last, so that no later box is drawn over one; in the margin left of the box where there is room.
     for bbox, label, index in ordered:
-        text = f"{index + 1}: {label}"
+        text = f"{index}: {label}"
         left, top, right, bottom = draw.textbbox((0, 0), text, font=font)
         width, height = right - left + 2 * _PADDING, bottom - top + 2 * _PADDING
         x, y = max(0.0, bbox[0] * scale - _LINE - width), bbox[1] * scale - _LINE

@@ -204,7 +204,7 @@ def _index_queries(
     pq.write_table(table, buffer)
     replace_bytes(home / QUERIES, buffer.getvalue())
     progress(f"{len(queries):,} queries")
-    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown))
+    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown), unknown=unknown)
 
 
 def _unknown_pages(queries: Sequence[Query], shard_of: dict[str, str]) -> list[str]:

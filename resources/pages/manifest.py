@@ -40,12 +40,13 @@ class Shard(_Entry):
 
 
 class QueryFile(_Entry):
-    """The queries of the corpus. `unknown_pages` counts ground-truth pages that no shard holds."""
+    """The queries of the corpus. `unknown_pages` counts ground-truth pages no shard holds, `unknown` names them."""
 
     file: str
     rows: int = Field(ge=1)
     sha256: str
     unknown_pages: int = 0
+    unknown: list[str] = []
 
 
 class Manifest(_Entry):

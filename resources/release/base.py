@@ -1,6 +1,6 @@
 """What is published of a shard, and what a release says of itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -22,6 +22,7 @@ class ReleaseInput:
     """The tables of one shard, as the assets left them, and by asset what is known of their making.
 
     `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets.
+    `unknown_pages` are those of ground truth that the corpus does not have.
     """
 
     raw_pages: pa.Table
@@ -33,12 +34,20 @@ class ReleaseInput:
     query_embeddings: pa.Table
     made: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     ledger: Mapping[str, pa.Table] = field(default_factory=dict)
+    unknown_pages: Collection[str] = ()
 
     @classmethod
-    def read(cls, reader: TableReader, shard: str, ledger: Mapping[str, pa.Table] | None = None) -> Self:
+    def read(
+        cls,
+        reader: TableReader,
+        shard: str,
+        ledger: Mapping[str, pa.Table] | None = None,
+        unknown_pages: Collection[str] = (),
+    ) -> Self:
         """The tables of `shard`, each field being an asset's name."""
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
-        return cls(**tables, made={asset: reader.metadata(asset, shard) for asset in ASSETS}, ledger=ledger or {})
+        made = {asset: reader.metadata(asset, shard) for asset in ASSETS}
+        return cls(**tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages)
 
     @property
     def tables(self) -> dict[str, pa.Table]:
@@ -72,8 +81,8 @@ class ReleaseAbout:
     `made_with` is the recipe of the engine behind each asset, for rows that do not say it
     themselves; `limits` are sentences a user must know, `shards` the keys the corpus has now,
     `license` is the one of pages that state none, and `publish_under` that of the release, None
-    leaving every page under its own. `scores` is the table of retrieval scores, `drops` says which
-    of them fell.
+    leaving every page under its own. `scores` is the table of retrieval scores of
+    the released vectors, if they were measured, and `retrieval_problems` are sentences that speak against them.
     """
 
     title: str
@@ -87,7 +96,7 @@ class ReleaseAbout:
     publish_under: str | None = None
     gates: Gates = field(default_factory=Gates)
     scores: pa.Table | None = None
-    drops: Sequence[str] = ()
+    retrieval_problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

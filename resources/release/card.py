@@ -33,7 +33,7 @@ _SAYS = {
     "crops": "A picture cut out of a page; `path` is what the page's markdown links to.",
     "image_embeddings": "The vector of a page's image: float16, L2 norm 1.",
     "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
-    "queries": "A query with its answer and its vector, which is compared with text vectors by dot product.",
+    "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
     "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
     "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
 }
@@ -62,6 +62,7 @@ def render(folder: Path, inventory: Inventory, about: ReleaseAbout, hashes: Mapp
             more_lost=len(lost) > _LISTED,
             doubtful=sum(part.summary["doubtful"] for part in pages),
             outside=sum(part.rows > 0 for parts in inventory.values() for part in _outside(parts)),
+            unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
             made=_made(inventory, about),
             scores=_scores(about.scores),
             documents=len({document for document, *_ in documents(inventory, about.license)}),

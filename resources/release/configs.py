@@ -6,7 +6,7 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
         "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
         "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
         "queries": _queries(queries, features.query_features(query_dim)),
-        "qrels": _table(_qrels(queries), features.qrel_features()),
+        "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
     }
     return _summarised(built, tables)
@@ -144,10 +144,12 @@ def _queries(queries: pa.Table, published: "Features") -> pa.Table:
     return _published(renamed, published)
 
 
-def _qrels(queries: pa.Table) -> Iterator[Row]:
+def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
+    """Without pages that nobody can find: to every metric they would be misses."""
     for query in queries.select(["query_id", "ground_truth"]).to_pylist():
         for page_id in query["ground_truth"]:
-            yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
+            if page_id not in unknown_pages:
+                yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
 
 
 def _vectors(table: pa.Table, published: "Features") -> pa.Table:
@@ -183,7 +185,10 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
     }
     summaries = {
         "pages": pages,
-        "queries": {"states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())}},
+        "queries": {
+            "states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())},
+            "unjudged": sum(map(len, built["queries"]["ground_truth"].to_pylist())) - built["qrels"].num_rows,
+        },
         "lineage": {"made": _made(built["lineage"])},
     }
     for config, summary in summaries.items():

@@ -1,17 +1,20 @@
 """What a release says of itself besides what its files tell, gathered from the platform's settings and store."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
 
 from resources.engine import Engine
 from resources.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.base import ReleaseAbout
+from resources.release.inventory import published
 from resources.release.local import LocalRelease
+from resources.retrieval import history
 from resources.retrieval.comparison import significant_drops
 from resources.shards import ShardStore
-
-SCORES = ("retrieval_scores", "all")
-"""Asset and shard of the table of retrieval scores: one for the whole corpus."""
 
 
 def describe(
@@ -22,8 +25,11 @@ def describe(
     gates: Gates,
     profile: str,
 ) -> ReleaseAbout:
-    """`engines` are the ones behind each asset, for rows that do not say what made them."""
-    scores = store.read(*SCORES) if store.has(*SCORES) else None
+    """`engines` are the ones behind each asset, for rows that do not say what made them.
+
+    Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
+    """
+    scores, problems = _retrieval(store, _made_from(release, corpus, store))
     return ReleaseAbout(
         title=release.title,
         source=corpus.manifest.name,
@@ -35,5 +41,28 @@ def describe(
         publish_under=release.publish_under,
         gates=gates,
         scores=scores,
-        drops=[] if scores is None else significant_drops(scores),
+        retrieval_problems=problems,
     )
+
+
+def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict[str, dict[str, str]]:
+    """By released shard and asset, the contents that its files were made from."""
+    released = {path.stem for path in published(Path(release.folder), "pages")}
+    return {
+        shard: json.loads(store.metadata("hf_release", shard).get("made_from", "{}"))
+        for shard in corpus.manifest.keys
+        if shard in released and store.has("hf_release", shard)
+    }
+
+
+def _retrieval(store: ShardStore, released: history.Contents) -> tuple[pa.Table | None, list[str]]:
+    """The scores of what is `released`, if they are that, and what speaks against them."""
+    if unmeasured := history.unmeasured(store, released):
+        return None, [
+            f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+            "materialize retrieval_scores"
+        ]
+    if not store.has(history.SCORES, history.ALL):
+        return None, []
+    scores = store.read(history.SCORES, history.ALL)
+    return scores, significant_drops(scores)

@@ -102,6 +102,7 @@ def query_features(dim: int) -> "Features":
             "type": text,
             "domain": text,
             "answer": text,
+            "ground_truth": List(text),
             "vector": List(Value("float16"), length=dim),
         }
     )

@@ -54,7 +54,7 @@ def fitness(inventory: Inventory, about: ReleaseAbout) -> Fitness:
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
     return Fitness(
-        quality=[one_line(problem) for problem in (*quality, *about.drops)],
+        quality=[one_line(problem) for problem in (*quality, *about.retrieval_problems)],
         licences=[one_line(problem) for problem in refusals(licences(inventory, about.license), about.publish_under)],
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),

@@ -8,12 +8,13 @@ first, to where no reader looks, and `create_commit` then names them all at once
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
-from resources.errors import HubError
+from resources.errors import HubError, StoreError
 from resources.files import file_sha256
 from resources.release import manifest, sums
 from resources.release.difference import Difference, LocalFile, RemoteFile, commits, difference
@@ -65,11 +66,12 @@ class HubTarget(dg.ConfigurableResource):
 
         return insist(look, self.repo, log)
 
-    def push(self, read: Callable[[], Files], summary: str, tag: str | None, log: Log) -> Pushed:
+    def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> Pushed:
         """Make the repository hold what `read` says the release is, check that it does, and then tag it.
 
-        `read` is asked again when the files change meanwhile. A run that was killed goes on where it
-        was: what large file storage or the repository has is not sent again. Raises `HubError`.
+        `name` is the tag of such files, None for none. `read` is asked again when the files change
+        meanwhile. A run that was killed goes on where it was: what large file storage or the repository
+        has is not sent again. Raises `HubError`.
         """
         self.require_repo()
         found: list[Difference] = []
@@ -80,11 +82,16 @@ class HubTarget(dg.ConfigurableResource):
             todo = self._difference(files, head)
             found.append(todo)
             if todo.files:
+                tag = name(files)
+                # A tag is never moved, so a name that is taken is found out before anything is sent.
+                if tag is not None and (taken := self._tagged(tag)):
+                    raise HubError(_taken(self.repo, tag, taken))
                 head = self._send(files, todo, head, summary, log)
             return head, files
 
         commit, files = insist(send, self.repo, log)
         insist(lambda: self._verify(files, commit), self.repo, log)
+        tag = name(files)
         if tag is not None:
             insist(lambda: self._tag(tag, commit), self.repo, log)
         url = f"{self._api.endpoint}/datasets/{self.repo}/commit/{commit}"
@@ -137,11 +144,13 @@ class HubTarget(dg.ConfigurableResource):
             return found
         return difference(files, remote, self._manifest(commit))
 
-    def _manifest(self, commit: str) -> Manifest:
-        from pathlib import Path
-
+    def _manifest(self, commit: str) -> Manifest | None:
+        """The manifest that lies in the repository; None when no release wrote it."""
         path = self._api.hf_hub_download(self.repo, manifest.NAME, repo_type="dataset", revision=commit)
-        return manifest.parse(Path(path).read_bytes())
+        try:
+            return manifest.parse(Path(path).read_bytes())
+        except StoreError:
+            return None
 
     def _send(self, files: Files, todo: Difference, head: str, summary: str, log: Log) -> str:
         """Send the files, then commit them; the commit the branch is at afterwards."""
@@ -192,12 +201,20 @@ class HubTarget(dg.ConfigurableResource):
             )
 
     def _tag(self, tag: str, commit: str) -> None:
-        tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
-        at = next((ref.target_commit for ref in tags if ref.name == tag), None)
+        at = self._tagged(tag)
         if at is None:
             self._api.create_tag(self.repo, tag=tag, revision=commit, repo_type="dataset")
         elif at != commit:
-            raise HubError(f"{self.repo}: the tag {tag} is at commit {at[:8]} already; choose another name")
+            raise HubError(_taken(self.repo, tag, at))
+
+    def _tagged(self, tag: str) -> str | None:
+        """The commit that the tag is at; None when there is no such tag."""
+        tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
+        return next((ref.target_commit for ref in tags if ref.name == tag), None)
+
+
+def _taken(repo: str, tag: str, commit: str) -> str:
+    return f"{repo}: the tag {tag} is at commit {commit[:8]} already; choose another name"
 
 
 def _require(changed: Iterable[str]) -> None:

@@ -91,11 +91,13 @@ def explain(error: BaseException | None, repo: str) -> str:
 
 
 def _refused(error: "HfHubHTTPError", said: str, repo: str) -> str:
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     status = error.response.status_code
     if status in _FULL_STATUS or _says_full(said):
         return _full(repo)
+    if isinstance(error, RevisionNotFoundError):
+        return "it has no such branch, tag or commit"
     if isinstance(error, RepositoryNotFoundError) or status == HTTPStatus.NOT_FOUND:
         return "no such dataset that the token may see: make it on the Hub or with hub.create, and log in with HF_TOKEN"
     known: dict[int, str] = {

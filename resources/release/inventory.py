@@ -19,7 +19,7 @@ _FEATURES = b"huggingface"
 _AGAIN = "materialize hf_release again for"
 _SUMMARISED = {
     "pages": frozenset({"states", "lost", "doubtful", "documents"}),
-    "queries": frozenset({"states"}),
+    "queries": frozenset({"states", "unjudged"}),
     "lineage": frozenset({"made"}),
 }
 

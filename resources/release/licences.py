@@ -18,6 +18,7 @@ it is a reading of the licence texts by engineers, on the safe side, and no lega
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ def hub_licences(stated: Iterable[str | None]) -> list[str]:
 
 def identifier(stated: str | None) -> str:
     """The key of `TERMS` that a source's words mean; `other` when they mean none."""
-    name = (stated or "").partition("(")[0].strip().lower().replace(" ", "-")
+    name = unicodedata.normalize("NFKC", stated or "").partition("(")[0].strip().lower().replace(" ", "-")
     if match := _KOGL.match(name):
         name = f"kogl-{match['type']}"
     elif match := _SPDX.match(name):

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
-import dagster as dg
 import pyarrow as pa
 from filelock import FileLock
 from pydantic import Field
 
+from resources.engine import Engine
 from resources.files import file_sha256, replace_file
 from resources.release import attribution, card, manifest, sums
 from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
@@ -24,12 +25,14 @@ TEXTS = (card.NAME, attribution.NAME, manifest.NAME, sums.NAME)
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
 
 
-class LocalRelease(dg.ConfigurableResource):
+class LocalRelease(Engine):
     """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
 
     Every file is replaced whole and the card comes last, so the folder can be loaded at any moment,
     whichever shards are in it and wherever a run was killed.
     """
+
+    speed_only: ClassVar[frozenset[str]] = frozenset({"folder"})
 
     folder: str = Field(description="Folder of the release; made when it is missing.")
     title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")

@@ -35,12 +35,18 @@ def publish(
         require_fit(about, release)
         return files
 
+    def name(files: Mapping[str, LocalFile]) -> str | None:
+        missing = [shard for shard in about.shards if shard not in released(files)]
+        if missing and tag is not None:
+            raise GateClosed(
+                f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
+            )
+        # The card counts too: one that says something else is another release.
+        return None if missing else tag or f"release-{_digest(files)}"
+
     hub.require_repo()
     files = read()
-    missing = [shard for shard in about.shards if shard not in released(files)]
-    if missing and tag is not None:
-        raise GateClosed(f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}")
-    name = None if missing else tag or f"release-{files[sums.NAME].sha256[:12]}"
+    name(files)  # Raises before the Hub is asked.
     return hub.push(read, f"{about.title}: {len(released(files))} of {len(about.shards)} shards", name, log)
 
 
@@ -75,6 +81,10 @@ def require_fit(about: ReleaseAbout, release: LocalRelease) -> None:
     with release.still() as folder:
         if closed := fitness(survey(folder), about).closed:
             raise GateClosed(f"not published: {'; '.join(closed)}")
+
+
+def _digest(files: Mapping[str, LocalFile]) -> str:
+    return sums.of_bytes(sums.render({path: file.sha256 for path, file in files.items()}).encode())[:12]
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:

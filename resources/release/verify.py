@@ -1,8 +1,9 @@
 """Whether a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.parquet as pq
 
@@ -17,6 +18,8 @@ from resources.release.joins import joins
 from resources.release.local import TEXTS
 from resources.release.manifest import DATA, Manifest
 from resources.release.plain import one_line
+
+Item = TypeVar("Item")
 
 
 def verify(folder: Path, shards: Collection[str] | None = None, load: bool = True) -> Iterator[str]:
@@ -36,11 +39,11 @@ def verify(folder: Path, shards: Collection[str] | None = None, load: bool = Tru
         yield one_line(error)
         return
     chosen = _Chosen(folder, inventory, listed, shards)
-    broken = list(chosen.files())
+    # Joins are between columns, so those have to be right.
+    broken = list(chosen.files()) or list(chosen.schema())
     yield from broken
     if broken:
         return
-    yield from chosen.schema()
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
         yield from _loads(folder, inventory)
@@ -75,24 +78,28 @@ class _Chosen:
     only: Collection[str] | None
 
     def files(self) -> Iterator[str]:
-        """Every file is listed, and every listed file is there with its hash, size and rows."""
-        known = sums.parse((self.folder / sums.NAME).read_text("utf-8"))
-        if known != {path: file.sha256 for path, file in self.listed.files.items()}:
+        """Every file is listed, and every listed file is there with its hash, size and rows.
+
+        Shards that are not chosen do not count: another run may be writing them.
+        """
+        known = self._chosen(sums.parse((self.folder / sums.NAME).read_text("utf-8")))
+        listed = self._chosen(self.listed.files)
+        there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
+        if known != {path: file.sha256 for path, file in listed.items()}:
             yield f"{sums.NAME} and {manifest.NAME} do not list the same files and hashes"
-        there = {part.path: part for parts in self.inventory.values() for part in parts}
-        for path in sorted(there.keys() - self.listed.files.keys()):
+        for path in sorted(there.keys() - listed.keys()):
             yield f"{path} is not listed in {manifest.NAME}"
-        for path, file in sorted(self.listed.files.items()):
+        for path, file in sorted(listed.items()):
             if path not in there:
                 yield f"{path} is missing"
-            elif self._is_chosen(path) and (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
+            elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
                 found = f"{there[path].rows} rows and {there[path].bytes} bytes"
                 yield f"{path} has {found}, {manifest.NAME} says {file.rows} and {file.bytes}"
-            elif self._is_chosen(path) and file_sha256(self.folder / path) != file.sha256:
+            elif file_sha256(self.folder / path) != file.sha256:
                 yield f"{path} has another SHA-256 than {sums.NAME} says"
         for shard in self.shards():
             for path in (part_path(config, shard) for config in CONFIGS):
-                if path not in there and path not in self.listed.files:
+                if path not in there and path not in listed:
                     yield f"{path} is missing"
 
     def schema(self) -> Iterator[str]:
@@ -100,9 +107,14 @@ class _Chosen:
         from datasets import Features
         from datasets.info import DatasetInfosDict
         from huggingface_hub import DatasetCardData
+        from yaml import YAMLError
 
-        listed, _ = split((self.folder / card.NAME).read_text("utf-8"))
-        infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
+        try:
+            listed, _ = split((self.folder / card.NAME).read_text("utf-8"))
+            infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
+        except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+            yield f"{card.NAME} is not that of a release ({type(error).__name__})"
+            return
         for config, parts in self.inventory.items():
             used = in_use(parts)
             if used and config not in infos:
@@ -117,6 +129,11 @@ class _Chosen:
     def shards(self) -> list[str]:
         released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)
         return [shard for shard in released if self.only is None or shard in self.only]
+
+    def _chosen(self, by_path: Mapping[str, Item]) -> dict[str, Item]:
+        if self.only is None:
+            return dict(by_path)
+        return {path: item for path, item in by_path.items() if self._is_chosen(path)}
 
     def _is_chosen(self, path: str) -> bool:
         match = DATA.fullmatch(path)

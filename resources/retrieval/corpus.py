@@ -62,8 +62,13 @@ class SearchedCorpus:
     @cached_property
     def inputs(self) -> str:
         """Fingerprint of every value that decides a score."""
+        return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
+
+    @cached_property
+    def contents(self) -> dict[str, dict[str, str]]:
+        """By shard and asset, the fingerprint of the rows that decide a score."""
         assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
-        return fingerprint([[shard, *(self._content(asset, shard) for asset in assets)] for shard in self.shards])
+        return {shard: {asset: self._content(asset, shard) for asset in assets} for shard in self.shards}
 
     @cached_property
     def page_ids(self) -> list[str]:

@@ -1,6 +1,7 @@
 """The runs in the store: the one now, and the one it is compared with."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,6 +14,9 @@ from resources.tables import RETRIEVAL_PAGES, RETRIEVAL_SCORES
 
 SCORES, ALL = "retrieval_scores", "all"
 """The table of the scores: asset and shard."""
+
+Contents = Mapping[str, Mapping[str, str]]
+"""By shard and asset, the fingerprint of a table's rows."""
 
 _RUNS, _PAGES = "retrieval_runs", "retrieval_pages"
 _NOW, _BEFORE = "now", "before"
@@ -56,15 +60,29 @@ class Run:
 
 def is_scored(store: ShardStore, inputs: str) -> bool:
     """Whether the scores in the store are those of `inputs`; their comparison then stands."""
-    if not store.has(SCORES, ALL) or store.metadata(SCORES, ALL).get("inputs") != inputs:
+    if not store.has(SCORES, ALL):
+        return False
+    metadata = store.metadata(SCORES, ALL)
+    if metadata.get("inputs") != inputs or "measured" not in metadata:
         return False
     return store.read(SCORES, ALL).schema.equals(RETRIEVAL_SCORES)
 
 
-def publish(store: ShardStore, run: Run, accept: bool) -> None:
+def unmeasured(store: ShardStore, contents: Contents) -> list[str]:
+    """The shards of `contents` that the scores in the store do not count, or counted with other rows."""
+    metadata = store.metadata(SCORES, ALL) if store.has(SCORES, ALL) else {}
+    measured: Contents = json.loads(metadata.get("measured", "{}"))
+    return [
+        shard
+        for shard, held in contents.items()
+        if shard not in measured or any(held.get(asset) != content for asset, content in measured[shard].items())
+    ]
+
+
+def publish(store: ShardStore, run: Run, measured: Contents, accept: bool) -> None:
     """Write a run and its scores, compared with the last accepted run of other inputs.
 
-    One that dropped is accepted only when told to `accept`.
+    `measured` is what the scores are of. A run that dropped is accepted only when told to `accept`.
     """
     now = Run.read(store, _NOW)
     if now and now.accepted and now.inputs != run.inputs:
@@ -72,7 +90,12 @@ def publish(store: ShardStore, run: Run, accept: bool) -> None:
     before, compared = _comparable(Run.read(store, _BEFORE), run)
     scores = compare(run.table, before.table if before else None)
     replace(run, accepted=accept or not significant_drops(scores)).write(store, _NOW)
-    store.write(SCORES, ALL, scores, {"inputs": run.inputs, "compared": compared})
+    write_scores(store, scores, run.inputs, compared, measured)
+
+
+def write_scores(store: ShardStore, scores: pa.Table, inputs: str, compared: str, measured: Contents) -> None:
+    """Replace the scores, which are of what was `measured`."""
+    store.write(SCORES, ALL, scores, {"inputs": inputs, "compared": compared, "measured": json.dumps(measured)})
 
 
 def accept(store: ShardStore) -> None:

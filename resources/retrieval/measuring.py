@@ -38,10 +38,10 @@ def measure(
     inputs = fingerprint([corpus.inputs, corpus.kinds, code_fingerprint(CODE), korean.tokenizer(), _libraries()])
     todo = not history.is_scored(store, inputs)
     if todo and corpus.questions:
-        history.publish(store, history.Run(inputs, evaluate(corpus, log), corpus.page_ids), accept)
+        history.publish(store, history.Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
     elif todo:
-        nothing = {"inputs": inputs, "compared": "nothing to measure: no query has a vector and a page that answers it"}
-        store.write(history.SCORES, history.ALL, RETRIEVAL_SCORES.empty_table(), nothing)
+        nothing = "nothing to measure: no query has a vector and a page that answers it"
+        history.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
     elif accept:
         history.accept(store)
     compared = store.metadata(history.SCORES, history.ALL)["compared"]
