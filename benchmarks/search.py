@@ -26,7 +26,8 @@ from rich.console import Console
 
 from resources.embedding.hashed import HashedEmbedder
 from resources.pages.manifest import shard_key
-from resources.search.searcher import ASSETS, By, Searcher
+from resources.search.asked import By
+from resources.search.searcher import ASSETS, Searcher
 from resources.search.vectors import Vectors
 from resources.shards import ShardStore
 from resources.tables import OCR_RESULTS, RAW_PAGES, page_embeddings

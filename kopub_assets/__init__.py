@@ -1,4 +1,4 @@
-"""What is made: the eight assets, one module each."""
+"""What is made: the assets, one module each."""
 
 import warnings
 

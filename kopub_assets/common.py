@@ -174,7 +174,7 @@ class ShardRun:
     `describe` adds to the metadata that the UI plots and shows. `blocking` names what is wrong with
     a made table, by check: a table with a blocking problem is not published, and the one before
     stays; `warnings` do the same and stop nothing. `engine` is what makes the rows, if any does;
-    `cost` what it says a row cost, in any unit; `source` the fingerprint of what is read of the
+    `cost` what it says the row of an id has just cost, in any unit; `source` the fingerprint of what is read of the
     corpus itself; `regions` counts those of a table by task, so that a plan need not read it.
     """
 
@@ -188,7 +188,7 @@ class ShardRun:
     blocking: Mapping[str, Check] = field(default_factory=dict)
     id_column: str = "page_id"
     engine: Engine | None = None
-    cost: Callable[[Row], float] = lambda columns: 1.0
+    cost: Callable[[str], float] = lambda row_id: 1.0
     source: Callable[[str], str] | None = None
     regions: Callable[[pa.Table], Mapping[str, int]] | None = None
     warnings: Mapping[str, Check] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from resources.release.configs import LOST
 from resources.release.describe import describe
 from resources.release.fitness import fitness
 from resources.release.hub import HubTarget, Pushed
-from resources.release.inventory import part_path, survey
+from resources.release.inventory import survey
 from resources.release.local import LocalRelease
 from resources.release.publishing import publish
 from resources.release.verify import verify
@@ -35,8 +35,6 @@ from resources.settings import load_settings
 from resources.shards import ShardStore
 from resources.tables import HF_RELEASE
 
-OWN = own_recipe("hf_release")
-MADE_WITH = made_with("hf_release")
 EVERY_PAGE_RELEASED = "every_page_released"
 VERIFIED = "verified"
 PUBLISH_TAG = "kopub/publish"
@@ -54,7 +52,7 @@ class Publishing(dg.Config):
     "hf_release",
     "release",
     HF_RELEASE,
-    OWN,
+    own_recipe("hf_release", load_settings().release),
     kinds={"huggingface"},
     after=["retrieval_scores"],
     check_specs=[
@@ -79,23 +77,25 @@ def hf_release(
     `datasets.load_dataset(folder, config)` opens it. Nothing leaves this machine unless the profile
     names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
+    own, spelt = own_recipe("hf_release", release), made_with("hf_release", release)
     sections = {"layout": layout, "recognition": recognition, "embedding": embedding}
-    engines = {asset: sections[section] for asset, section in ENGINE.items()}
-    about = describe(release, corpus, store, engines, gates, load_settings().profile_name)
+    engines = {asset: sections[section] for asset, section in ENGINE.items() if section in sections}
     problems = Problems([EVERY_PAGE_RELEASED, VERIFIED])
     made: dict[str, Metadata] = {}
 
     def make(shard: str) -> Finished:
         started = time.monotonic()
         with store.exclusive("hf_release", shard):
-            stamp = provenance(store, "hf_release", shard, OWN, MADE_WITH)
-            tables = ReleaseInput.read(store, shard, {asset: ledger.read(store, asset, shard) for asset in ASSETS})
+            stamp = provenance(store, "hf_release", shard, own, spelt)
+            runs = {asset: ledger.read(store, asset, shard) for asset in ASSETS}
+            tables = ReleaseInput.read(store, shard, runs, corpus.unknown_pages)
+            pages, known = corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
+            if known != pages:
+                says = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
+                problems.note(EVERY_PAGE_RELEASED, shard, says)
+            problems.stop_at(shard)
             with _page_images(corpus, shard, tables.raw_pages, release.page_images) as images:
                 files = release.publish(shard, tables, images)
-            released = sum(file.rows or 0 for file in files if file.path == part_path("pages", shard))
-            if released != tables.raw_pages.num_rows:
-                problems.note(EVERY_PAGE_RELEASED, shard, f"{released} of {tables.raw_pages.num_rows} pages released")
-            problems.stop_at(shard)
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
             before = (
                 set(store.read("hf_release", shard)["sha256"].to_pylist()) if store.has("hf_release", shard) else set()
@@ -103,13 +103,15 @@ def hf_release(
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             changed = len(written)
             store.update("hf_release", shard, table, stamp.metadata(table))
-            account = Account(store, "hf_release", context.run.run_id, OWN, gpus=0)
+            account = Account(store, "hf_release", context.run.run_id, own, gpus=0)
             account.enter(shard, Work(written, [], time.monotonic() - started))
         context.log.info(f"hf_release {shard}: {changed} of {len(files)} files changed")
         made[shard] = _files(files, changed)
         return Finished(stamp.recipe, made[shard])
 
     def finish() -> None:
+        # Only now: what is said of the release depends on what this run put into it.
+        about = describe(release, corpus, store, engines, gates, load_settings().profile_name)
         release.finish(about)
         folder = Path(release.folder)
         anew = any(metadata["computed"] for metadata in made.values())

@@ -39,6 +39,7 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
     A page with a region that could not be read is `failed` and keeps what was read.
     """
     own = own_recipe("ocr_results", recognition)
+    took: dict[str, float] = {}
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         regions = {row.id: row.given for row in todo}
@@ -48,6 +49,7 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
                 for row in todo
             )
             for reading in recognition.read(stream):
+                took[reading.page_id] = sum(text.seconds for text in reading.regions if not text.reused)
                 yield reading.page_id, _columns(reading, regions[reading.page_id])
 
     def describe(table: pa.Table, shard: str) -> dict[str, object]:
@@ -62,7 +64,15 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
         }
 
     yield from ShardRun(
-        context, store, OCR_RESULTS, own, partial(owed, store, own), make, describe, engine=recognition, cost=_seconds
+        context,
+        store,
+        OCR_RESULTS,
+        own,
+        partial(owed, store, own),
+        make,
+        describe,
+        engine=recognition,
+        cost=took.__getitem__,
     ).materialize()
 
 
@@ -74,11 +84,6 @@ def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
         known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
         boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
         yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
-
-
-def _seconds(columns: Row) -> float:
-    """What reading a page took, of its regions together; pages are read at the same time."""
-    return sum(region["seconds"] for region in columns["regions"])
 
 
 def _region(row: Row) -> Region:

@@ -36,9 +36,9 @@ CODE: dict[str, tuple[str, ...]] = {
         "resources.recognition.text",
         "resources.recognition.text_quality",
     ),
-    "corpus_image_embeddings": ("kopub_assets.corpus_image_embeddings",),
-    "corpus_text_embeddings": ("kopub_assets.corpus_text_embeddings",),
-    "query_embeddings": ("kopub_assets.query_embeddings",),
+    "corpus_image_embeddings": ("kopub_assets.corpus_image_embeddings", "kopub_assets.vectors"),
+    "corpus_text_embeddings": ("kopub_assets.corpus_text_embeddings", "kopub_assets.vectors"),
+    "query_embeddings": ("kopub_assets.query_embeddings", "kopub_assets.vectors"),
     "hf_release": (
         "kopub_assets.hf_release",
         "resources.lineage",
@@ -65,6 +65,7 @@ ENGINE: dict[str, str] = {
     "corpus_image_embeddings": "embedding",
     "corpus_text_embeddings": "embedding",
     "query_embeddings": "embedding",
+    "hf_release": "release",
 }
 """The resource, and section of a profile, whose engine makes an asset; the others are made by code alone."""
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import EngineError
+from resources.journal import Journal
 from resources.known_rows import known_rows
 from resources.recipe import fingerprint
-from resources.shards import Journal, ShardStore
+from resources.shards import ShardStore
 from resources.states import FINAL, State, count_states
 
 _PROGRESS_SECONDS = 10.0
@@ -94,7 +95,7 @@ class ShardJob:
     schema: pa.Schema
     owed: Sequence[Owed]
     make: Callable[[Sequence[Owed]], Iterable[tuple[str, Row]]]
-    cost: Callable[[Row], float] = field(default=lambda columns: 1.0)
+    cost: Callable[[str], float] = field(default=lambda row_id: 1.0)
     account: Callable[[Work], None] = field(default=lambda work: None)
     log: Callable[[str], None] = field(default=lambda line: None)
 
@@ -148,7 +149,9 @@ class ShardJob:
 
         What an upgrade that was given up had made stays beside what it was to replace.
         """
-        finished = set(self._keys(known.filter(pc.field("state").isin(FINAL))))
+        # A filter copies what it keeps: the keys, not the vectors and pictures beside them.
+        keys = known.select([self.id_column, "fingerprint", "state"])
+        finished = set(self._keys(keys.filter(pc.field("state").isin(FINAL))))
         return [row for row in owed if (row.id, row.fingerprint) not in finished]
 
     def _compute(self, todo: Sequence[Owed], journal: Journal, made: dict[Key, float]) -> None:
@@ -161,7 +164,7 @@ class ShardJob:
                     raise EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")
                 journal.add(_row(owed, columns))
                 # A row that was settled beforehand took no engine.
-                made[owed.id, owed.fingerprint] = self.cost(columns) if owed.settled is None else 0.0
+                made[owed.id, owed.fingerprint] = self.cost(row_id) if owed.settled is None else 0.0
                 progress.step()
             for owed in unanswered.values():
                 journal.add(_row(owed, {"state": State.FAILED, "reason": "the engine ended without an answer"}))

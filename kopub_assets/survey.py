@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
+from pkgutil import resolve_name
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kopub_assets.plan import (
     AssetPlan,
@@ -20,17 +24,24 @@ from kopub_assets.plan import (
     tasks_asked,
 )
 from kopub_assets.recipes import ENGINE, PARENTS, engines_of, made_with, own_recipe, recipe
+from kopub_assets.shard_loop import Key
 from kopub_assets.sources import SOURCES
-from kopub_assets.todo import rows_to_make
 from resources import ledger
 from resources.catalogue import Catalogue, Entry
 from resources.layout.base import Task
 from resources.pages.corpus import Corpus
-from resources.shards import ShardStore
+from resources.shards import JOURNAL, ShardStore
+from resources.states import FINAL
+from resources.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
 """Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
 _READ = frozenset({Task.TEXT, Task.TABLE, Task.FORMULA})
+_OWED = frozenset(
+    {"layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings", "corpus_text_embeddings"}
+)
+"""Assets whose module says what a shard owes from the tables above it alone. The others read the corpus itself."""
+_KEY = ["page_id", "fingerprint", "state"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Survey:
         # What is owed can be told from parents that are themselves as they should be.
         first = all(self.standings[parent][shard] is Standing.CURRENT for parent in PARENTS[asset])
         if count and first and not exact:
-            counted = rows_to_make(self.store, asset, shard, wanted.own)
+            counted = _rows_to_make(self.store, asset, shard, wanted.own)
             pages, exact = (pages, False) if counted is None else (counted, True)
         regions, share = self._regions(asset, shard, tasks_asked(why))
         share_of_pages = pages / entry.rows if entry.rows else 1.0
@@ -100,11 +111,11 @@ class Survey:
 
     def _begun(self, asset: str) -> set[str]:
         """Shards of which a run that did not come to its end has finished rows."""
-        return {name.partition("/")[0] for name in self.store.parts(".journal", asset).names()}
+        return {name.partition("/")[0] for name in self.store.parts(JOURNAL, asset).names()}
 
     def _kept(self, asset: str) -> set[tuple[str, str]]:
         """(shard, recipe) of the tables of before that the store still has."""
-        names = [PurePosixPath(name) for name in self.store.parts(".versions", asset).names()]
+        names = [PurePosixPath(name) for name in self.store.parts(VERSIONS, asset).names()]
         return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
 
     def _source(self, asset: str, shard: str) -> str | None:
@@ -127,3 +138,24 @@ def source_of(corpus: Corpus, asset: str, shard: str) -> str | None:
     """Fingerprint of what an asset reads of the corpus itself for a shard; None where it reads its parents alone."""
     read = SOURCES.get(asset)
     return read(corpus, shard) if read else None
+
+
+def _rows_to_make(store: ShardStore, asset: str, shard: str, own: str) -> int | None:
+    """How many rows a run of the asset would compute, by their fingerprints; None where it takes the corpus to say.
+
+    Counts what a killed run or a kept version has finished as done, as the run does. Raises `StoreError`.
+    """
+    if asset not in _OWED:
+        return None
+    # An asset's module is part of Dagster's definitions, which nobody needs who only wants a plan of what they made.
+    owed = resolve_name(f"kopub_assets.{asset}:owed")
+    tables = [store.read(asset, shard, _KEY)]
+    tables += [store.read(asset, shard, _KEY, version.recipe) for version in store.versions(asset, shard)]
+    tables += [part.select(_KEY) for part in store.parts(JOURNAL, asset, shard).read()]
+    finished = {key for table in tables for key in _finished(table)}
+    return sum((row.id, row.fingerprint) not in finished for row in owed(store, own, shard))
+
+
+def _finished(table: pa.Table) -> list[Key]:
+    final = table.filter(pc.field("state").isin(FINAL))
+    return list(zip(final["page_id"].to_pylist(), final["fingerprint"].to_pylist(), strict=True))

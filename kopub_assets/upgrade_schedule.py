@@ -7,6 +7,7 @@ import dagster as dg
 
 from kopub_assets.outdated import NAME, RELEASE, SCORES, look, scores_outdated
 from kopub_assets.partitions import shards
+from kopub_assets.recipes import PARENTS
 from resources.settings import load_settings
 from resources.upgrades import Upgrades
 
@@ -64,14 +65,14 @@ def _requests(instance: dg.DagsterInstance, night: str) -> Iterator[dg.RunReques
 
 
 def _tasks(instance: dg.DagsterInstance, runs: dg.RunsFilter) -> set[Task]:
-    """What the runs make."""
-    keys = shards.get_partition_keys()
+    """What the runs make; one without a selection makes everything."""
+    keys, everything = shards.get_partition_keys(), [dg.AssetKey(asset) for asset in (*PARENTS, SCORES)]
     found: set[Task] = set()
     for run in instance.get_runs(runs):
         first, last = run.tags.get(FIRST), run.tags.get(LAST)
         one = run.tags.get("dagster/partition")
         made = keys[keys.index(first) : keys.index(last) + 1] if first in keys and last in keys else [one]
-        found |= {(asset.path[-1], shard) for asset in run.asset_selection or () for shard in made}
+        found |= {(asset.path[-1], shard) for asset in run.asset_selection or everything for shard in made}
     return found
 
 

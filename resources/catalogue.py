@@ -1,6 +1,7 @@
 """What the store holds, without opening every table: their footers, read once for each time one is written."""
 
 import json
+import logging
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from resources.errors import StoreError
 from resources.shards import ShardStore
+
+_log = logging.getLogger(__name__)
 
 _FOLDER = ".catalogue"
 _COLUMNS = ("recipe", "content", "made_with", "made_from", "regions")
@@ -55,6 +59,7 @@ class Catalogue:
     def __init__(self, store: ShardStore) -> None:
         self._store = store
         self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
+        self._can_write = True
 
     def tables(self, asset: str) -> dict[str, Entry]:
         """The published tables of an asset by shard. Raises `StoreError`."""
@@ -66,7 +71,7 @@ class Catalogue:
             for shard, stamp in stamps.items()
         }
         # An empty one is not worth a file, nor pandas, which the first array that is made loads.
-        if now != kept and now:
+        if now != kept and now and self._can_write:
             self._write(asset, now)
         self._known[asset] = now
         return {shard: entry for shard, (_, entry) in now.items()}
@@ -76,18 +81,14 @@ class Catalogue:
         return Entry(rows, *(metadata.get(name) for name in _COLUMNS))
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
-        parts = self._store.parts(_FOLDER, asset)
-        names = parts.names()
-        if not names:
-            return {}
         try:
-            table = parts.read(names[-1])
-        except FileNotFoundError:
-            # Another process has just replaced it; the footers are read again.
+            found = self._store.parts(_FOLDER, asset).read(lambda names: names[-1:])
+        except StoreError:
+            # It is read from the footers again, and the next one is written in its place.
             return {}
-        if not table.schema.equals(_SCHEMA):
+        if not found or not found[0].schema.equals(_SCHEMA):
             return {}
-        columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
+        columns: list[list[Any]] = [column.to_pylist() for column in found[0].columns]
         return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
 
     def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:
@@ -97,7 +98,11 @@ class Catalogue:
             (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.regions_json)
             for shard, (stamp, e) in now.items()
         ]
-        columns = zip(*rows, strict=True) if rows else ([] for _ in _SCHEMA)
+        columns = zip(*rows, strict=True)
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-        parts.add(f"{time.time_ns():020d}.parquet", pa.Table.from_arrays(arrays, schema=_SCHEMA))
-        parts.remove(before)
+        try:
+            parts.add(f"{time.time_ns():020d}.parquet", pa.Table.from_arrays(arrays, schema=_SCHEMA))
+            parts.remove(before)
+        except StoreError as error:
+            self._can_write = False
+            _log.warning("every footer is read each time: %s", error)

@@ -16,7 +16,7 @@ class Engine(dg.ConfigurableResource, ABC):
     """Modules whose code shapes the results."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change how fast results come, never what they are."""
+    """Fields that change how fast results come, or where they go, never what they are."""
 
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""

@@ -2,20 +2,25 @@
 
 import click
 
+from resources.shown import visible
+
 
 class KopubError(Exception):
     """Something a person has to put right; its message is the whole report."""
 
 
-class ConfigError(KopubError, click.ClickException):
-    """A profile, a key or a value that cannot be used.
+class _AtLoad(KopubError, click.ClickException):
+    """Raised while the definitions load: `dagster` and `kopub` are click programs and print it as one line."""
 
-    A click exception too: `dagster` and `kopub` are click programs, so one raised while the
-    definitions load is printed as a single line instead of a traceback.
-    """
+    def format_message(self) -> str:
+        return visible(self.message)
 
 
-class SourceError(KopubError, click.ClickException):
+class ConfigError(_AtLoad):
+    """A profile, a key or a value that cannot be used."""
+
+
+class SourceError(_AtLoad):
     """Pages or queries that cannot be read as a corpus."""
 
 

@@ -36,6 +36,8 @@ before it was killed, which the next run of the shard enters under its own name.
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
 _MERGED = ".merged.parquet"
+_DIGITS = 20
+"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
 _SAMPLE = 32
 """Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
 
@@ -87,19 +89,19 @@ def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
     if not rows.num_rows:
         return
     parts = _of(store, asset, shard)
+    names = parts.names()
     run_id = rows["run_id"][0].as_py()
-    parts.add(f"{_now()}-{run_id[:8]}.parquet", rows)
+    parts.add(f"{_next(names)}-{run_id[:8]}.parquet", rows)
     names = parts.names()
     if len(names) > _MOST_PARTS:
         # A merged part stands for all before it, so a run that is killed here has counted nothing twice.
-        parts.add(f"{_now()}{_MERGED}", _read(parts, names))
+        parts.add(f"{_next(names)}{_MERGED}", _all(parts))
         parts.remove(names)
 
 
 def read(store: ShardStore, asset: str, shard: str) -> pa.Table:
     """Everything that was ever computed of a shard, oldest first; of a row computed again, both."""
-    parts = _of(store, asset, shard)
-    return _read(parts, parts.names())
+    return _all(_of(store, asset, shard))
 
 
 def newest(ledger: pa.Table) -> pa.Table:
@@ -125,8 +127,8 @@ def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
 
 def _latest(parts: Parts) -> list[pa.Table]:
     """Shards are told by their folder, time by the name of the file in it."""
-    names = sorted(parts.names(), key=lambda name: name.rpartition("/")[2])[-_SAMPLE:]
-    return [_last_run(parts.read(name)) for name in names]
+    found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
+    return [_last_run(part) for part in found]
 
 
 def _last_run(part: pa.Table) -> pa.Table:
@@ -135,14 +137,20 @@ def _last_run(part: pa.Table) -> pa.Table:
     return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
 
 
-def _read(parts: Parts, names: Sequence[str]) -> pa.Table:
-    merged = max((at for at, name in enumerate(names) if name.endswith(_MERGED)), default=0)
-    return pa.concat_tables([LEDGER.empty_table(), *(parts.read(name) for name in names[merged:])])
+def _all(parts: Parts) -> pa.Table:
+    return pa.concat_tables([LEDGER.empty_table(), *parts.read(_not_merged_yet)])
+
+
+def _not_merged_yet(names: Sequence[str]) -> Sequence[str]:
+    """The last merged part, and all after it."""
+    return names[max((at for at, name in enumerate(names) if name.endswith(_MERGED)), default=0) :]
 
 
 def _of(store: ShardStore, asset: str, shard: str) -> Parts:
     return store.parts(".ledger", asset, shard)
 
 
-def _now() -> str:
-    return f"{time.time_ns():020d}"
+def _next(names: Sequence[str]) -> str:
+    """The time, as the beginning of a name after all others: a clock that was set back loses nothing."""
+    last = int(names[-1][:_DIGITS]) if names else 0
+    return f"{max(time.time_ns(), last + 1):0{_DIGITS}d}"

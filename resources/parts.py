@@ -1,7 +1,7 @@
 """Small tables that are only ever added to: one Parquet file each, below one folder of the store."""
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import fsspec
 import pyarrow as pa
@@ -29,8 +29,33 @@ class Parts:
         """Raises `StoreError` when it cannot be written."""
         self._put(f"{self._folder}/{name}", table)
 
-    def read(self, name: str) -> pa.Table:
-        """Raises `StoreError` when it is damaged."""
+    def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
+        """The tables that `choose` takes of all names, in its order. Raises `StoreError` when one is damaged."""
+        names = self.names()
+        while True:
+            try:
+                return [self._read(name) for name in choose(names)]
+            except FileNotFoundError as error:
+                # A run has just put another in the place of these, or is done with them.
+                before, names = names, self.names()
+                if names == before:
+                    raise StoreError(
+                        f"{self._folder} lists a file that cannot be opened ({error}): delete it"
+                    ) from None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """What somebody else has removed meanwhile is gone as well. Raises `StoreError`."""
+        for name in names:
+            path = f"{self._folder}/{name}"
+            with _removing(path):
+                self._fs.rm_file(path)
+
+    def clear(self) -> None:
+        """Remove the whole folder, with what killed writers left in it. Raises `StoreError`."""
+        with _removing(self._folder):
+            self._fs.rm(self._folder, recursive=True)
+
+    def _read(self, name: str) -> pa.Table:
         path = f"{self._folder}/{name}"
         try:
             with self._fs.open(path, "rb") as file:
@@ -39,8 +64,12 @@ class Parts:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise StoreError(f"{path} is not a readable table ({error}): delete it") from None
 
-    def remove(self, names: Iterable[str]) -> None:
-        """What somebody else has removed meanwhile is gone as well."""
-        for name in names:
-            with suppress(FileNotFoundError):
-                self._fs.rm_file(f"{self._folder}/{name}")
+
+@contextmanager
+def _removing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error

@@ -1,8 +1,6 @@
-"""The store: one Parquet table per asset and shard, replaced whole, and a journal of what is under way."""
+"""The store: one Parquet table per asset and shard, replaced whole, and small tables beside them."""
 
 import os
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -18,10 +16,13 @@ from pydantic import Field
 
 from resources.errors import StoreError
 from resources.files import cannot_write, replace_bytes, write_new
+from resources.journal import Journal
 from resources.parts import Parts
 from resources.recipe import fingerprint
 from resources.versions import FOLDER, Version, Versions
 
+JOURNAL = ".journal"
+"""Folder of the rows that are finished while their table is not."""
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
 
@@ -127,8 +128,8 @@ class ShardStore(dg.ConfigurableResource):
         with guard:
             yield
 
-    def journal(self, asset: str, shard: str, schema: pa.Schema) -> "Journal":
-        return Journal(self, f"{self._root}/.journal/{asset}/{shard}", schema)
+    def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
+        return Journal(self.parts(JOURNAL, asset, shard), schema)
 
     def parts(self, *folder: str) -> Parts:
         """Small tables beside the store's own, in a folder that begins with a dot."""
@@ -156,7 +157,8 @@ class ShardStore(dg.ConfigurableResource):
     def _reading(self, asset: str, shard: str, version: str | None = None) -> Iterator[Any]:
         with self._told(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            with self._fs.open(path, "rb") as file:
+            # A local file by Arrow itself: its threads may outlive a command, and must not need Python then.
+            with pa.OSFile(path) if isinstance(self._fs, LocalFileSystem) else self._fs.open(path, "rb") as file:
                 yield file
 
     @contextmanager
@@ -192,61 +194,3 @@ def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
         for key, value in (stored or {}).items()
         if key.startswith(_METADATA_PREFIX)
     }
-
-
-class Journal:
-    """Rows that are finished while their table is not: small Parquet parts, each written whole."""
-
-    SHARE = 0.01
-    """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
-
-    def __init__(self, store: ShardStore, folder: str, schema: pa.Schema) -> None:
-        self._store = store
-        self._folder = folder
-        self._schema = schema
-        self._written: list[pa.Table] | None = None
-        self._waiting: list[dict[str, Any]] = []
-        self._not_before = 0.0
-
-    def rows(self) -> pa.Table:
-        """Everything written so far, oldest first; parts of another schema are of no use and left out."""
-        return pa.concat_tables([self._schema.empty_table(), *self._parts()])
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
-        self._waiting.append(row)
-        if time.monotonic() >= self._not_before:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self._waiting:
-            return
-        written = self._parts()
-        started = time.monotonic()
-        rows = pa.Table.from_pylist(self._waiting, self._schema)
-        self._store._put(f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet", rows, write_new)
-        written.append(rows)
-        self._waiting = []
-        finished = time.monotonic()
-        self._not_before = finished + (finished - started) / self.SHARE
-
-    def clear(self) -> None:
-        """Forget the parts, once their rows are in the table."""
-        fs = self._store._fs
-        if fs.exists(self._folder):
-            fs.rm(self._folder, recursive=True)
-        self._written = []
-
-    def _parts(self) -> list[pa.Table]:
-        """The parts on the disk, read once; this journal's own ones are added as it writes them."""
-        if self._written is None:
-            fs = self._store._fs
-            fs.invalidate_cache()
-            found = fs.ls(self._folder, detail=False) if fs.exists(self._folder) else []
-            parts = [self._read(path) for path in sorted(found) if path.endswith(".parquet")]
-            self._written = [part for part in parts if part.schema.equals(self._schema)]
-        return self._written
-
-    def _read(self, path: str) -> pa.Table:
-        with self._store._fs.open(path, "rb") as file:
-            return pq.read_table(file)

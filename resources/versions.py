@@ -81,13 +81,14 @@ class Versions:
         """Forget all but the newest `most`, and what is kept of the `current` recipe. Raises `StoreError`."""
         wanted = [recipe for recipe in self.found() if recipe != current][:most]
         for entry in self._entries():
-            if entry.recipe not in wanted or entry.path != self.path(entry.recipe):
-                try:
-                    self._fs.rm_file(entry.path)
-                except OSError as error:
-                    raise StoreError(
-                        f"{entry.path} cannot be removed ({error.strerror or error}): remove it"
-                    ) from error
+            if entry.recipe in wanted:
+                # The newest of its recipe; after a kill there may be one more.
+                wanted.remove(entry.recipe)
+                continue
+            try:
+                self._fs.rm_file(entry.path)
+            except OSError as error:
+                raise StoreError(f"{entry.path} cannot be removed ({error.strerror or error}): remove it") from error
 
     def _entries(self) -> list[_Entry]:
         """Newest first; after a kill a recipe may be there twice."""

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from resources import ledger
+from resources.parts import Parts
 from resources.shards import ShardStore
 
 
@@ -52,6 +53,30 @@ def test_a_merge_that_was_cut_off_counts_nothing_twice(store: ShardStore, monkey
         for run in range(20):
             ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
     assert len(store.parts(".ledger", "ocr_results", "shard_00").names()) > 20
+    assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
+
+
+def test_a_clock_that_was_set_back_loses_nothing(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(10**18, 0, -(10**15)))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock))
+    for run in range(40):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    assert ledger.read(store, "ocr_results", "shard_00")["run_id"].to_pylist() == [f"run-{run}" for run in range(40)]
+
+
+def test_parts_that_are_merged_while_somebody_reads_are_read_again(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    for run in range(10):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    before = Parts.names
+
+    def names(parts: Parts) -> list[str]:
+        found = before(parts)
+        monkeypatch.setattr(Parts, "names", before)
+        for run in range(10, 20):
+            ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+        return found
+
+    monkeypatch.setattr(Parts, "names", names)
     assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
 
 

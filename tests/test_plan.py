@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 import yaml
 from aiohttp import web
@@ -12,6 +13,7 @@ from aiohttp import web
 from kopub_assets.plan import AssetPlan, Standing
 from kopub_assets.recipes import PARENTS
 from kopub_assets.survey import Survey, survey
+from kopub_cli.plan import duration, in_between
 from resources import ledger
 from resources.catalogue import Catalogue
 from resources.configured import configured
@@ -20,10 +22,12 @@ from resources.layout.cpu import CpuLayout
 from resources.pages.manifest import SAMPLES
 from resources.recognition.glm_ocr import GlmOcrRecognizer
 from resources.settings import what_if
+from resources.shards import ShardStore
 from resources.upgrades import Upgrades
 from resources.vllm.server import VLLMServer
 from tests.corpora import page_image, pages, query
 from tests.engines import OneRegionLayout, SlowReader, UnitEmbedder
+from tests.full_disk import FullDisk
 from tests.harness import Platform
 from tests.http_double import Asked, HttpDouble, says
 
@@ -176,6 +180,29 @@ def test_the_catalogue_opens_no_table_twice(platform: Platform, monkeypatch: pyt
     surveyed(platform)
 
 
+def test_a_store_that_takes_no_catalogue_is_read_without_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(FullDisk, "no_room_for", ".catalogue")
+    store = ShardStore(url="fulldisk://plan")
+    for asset in ("ocr_results", "parsed_texts"):
+        store.write(asset, "shard_00", pa.table({"page_id": ["a_1"]}), {"recipe": "0" * 16})
+    catalogue = Catalogue(store)
+    for asset in ("ocr_results", "parsed_texts"):
+        assert catalogue.tables(asset)["shard_00"].rows == 1
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith("every footer is read each time: the disk is full: ")
+
+
+def test_a_damaged_catalogue_is_written_anew(platform: Platform):
+    before = surveyed(platform).standings
+    for file in (platform.home / "store" / ".catalogue" / "ocr_results").iterdir():
+        file.write_bytes(b"PAR1")
+    assert surveyed(platform).standings == before
+    (file,) = (platform.home / "store" / ".catalogue" / "ocr_results").iterdir()
+    assert file.stat().st_size > 4
+
+
 def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: Path):
     async def reply(asked: Asked) -> web.StreamResponse:
         return says("<table><tr><td>1</td></tr></table>" if "able" in asked.prompt else f"글 {asked.number}")
@@ -203,6 +230,10 @@ def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: 
         assert platform.run("ocr_results").success
         assert {asked.prompt for asked in double.asked} == {"Tabelle:"}
         assert len({asked.image for asked in double.asked}) == tasks.count("table")
+        latest = ledger.read(platform.store, "ocr_results", "shard_00").slice(len(platform.rows("ocr_results")))
+        charged = {row["row_id"] for row in latest.to_pylist() if row["seconds"]}
+        layouts = platform.rows("layout_regions").values()
+        assert charged == {row["page_id"] for row in layouts for region in row["regions"] if region["task"] == "table"}
 
 
 @pytest.mark.parametrize(
@@ -289,3 +320,17 @@ def test_a_night_may_begin_in_the_evening_and_yaml_writes_it_without_quotes(at: 
     assert upgrades.is_night(now) is night
     assert (str(upgrades), upgrades.cron) == ("from 22:00 to 05:00 Asia/Seoul", "0 22 * * *")
     assert upgrades.night_of(now) == ("2026-11-20" if at < (22, 0) else "2026-11-21")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "shown"),
+    [
+        (0.0, 0.6, "0 - 0.6 s"),
+        (4.3, 4.9, "4.3 - 4.9 s"),
+        (30.0, 600.0, "30 s - 10 min"),
+        (5.0, 5.0, "5.0 s"),
+        (None, 5.0, "?"),
+    ],
+)
+def test_a_range_names_its_unit_once(least: float | None, most: float, shown: str):
+    assert in_between(least, most, duration) == shown

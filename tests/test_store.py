@@ -69,6 +69,31 @@ def test_the_first_row_is_journalled_at_once(store: ShardStore):
     assert store.journal("ocr_results", "shard_00", SCHEMA).rows().num_rows == 1
 
 
+def test_a_damaged_part_of_the_journal_is_named(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    store.journal("ocr_results", "shard_00", SCHEMA).add({"page_id": "p0", "n": 1})
+    (part,) = (tmp_path / ".journal" / "ocr_results" / "shard_00").iterdir()
+    part.write_bytes(part.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=r"\.parquet is not a readable table .*: delete it$"):
+        store.journal("ocr_results", "shard_00", SCHEMA).rows()
+
+
+def test_a_part_that_is_listed_and_not_there_is_named(tmp_path: Path):
+    folder = tmp_path / ".journal" / "ocr_results" / "shard_00"
+    folder.mkdir(parents=True)
+    (folder / "1.parquet").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"shard_00 lists a file that cannot be opened .*: delete it$"):
+        ShardStore(url=str(tmp_path)).journal("ocr_results", "shard_00", SCHEMA).rows()
+
+
+def test_a_journal_is_forgotten_with_what_a_killed_writer_left(tmp_path: Path):
+    journal = ShardStore(url=str(tmp_path)).journal("ocr_results", "shard_00", SCHEMA)
+    journal.add({"page_id": "p0", "n": 1})
+    (tmp_path / ".journal" / "ocr_results" / "shard_00" / ".1.parquet.tmp").touch()
+    journal.clear()
+    assert not list((tmp_path / ".journal").rglob("*shard_00*"))
+
+
 def _write_for_ever(url: str) -> None:
     store = ShardStore(url=url)
     n = 0
@@ -79,7 +104,8 @@ def _write_for_ever(url: str) -> None:
 
 def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["resources.shards"])
     for _ in range(3):
         writer = context.Process(target=_write_for_ever, args=(str(tmp_path),))
         writer.start()

@@ -24,6 +24,7 @@ from resources.configured import configured
 from resources.layout.base import PageLayout
 from resources.pages.indexing import index
 from resources.pages.page import Page
+from resources.release.local import LocalRelease
 from resources.settings import ROOT
 from resources.upgrades import Upgrades
 from tests.corpora import page_image, pages, query, write_corpus
@@ -176,6 +177,7 @@ def test_a_night_requests_what_a_change_makes_stale_once(
     [
         ("resources.recognition.markdown", of(BOTH, *READING)),
         ("resources.recognition.text", of(BOTH, "parsed_texts", "corpus_text_embeddings")),
+        ("kopub_assets.vectors", of(BOTH, *VECTORS)),
     ],
 )
 def test_changed_code_is_a_change(
@@ -319,6 +321,15 @@ def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights
     assert nights.aftermath(8) == [SCORES, {"hf_release": BOTH}]
 
 
+def test_a_setting_that_changes_the_release_makes_it_again(platform: Platform, nights: Nights):
+    folder = platform.home / "release"
+    platform.engines["release"] = LocalRelease(folder=str(folder), title="Andere Seiten")
+    assert nights.tick(2.1) == {"hf_release": BOTH}
+    nights.make({"hf_release": BOTH})
+    assert "# Andere Seiten" in (folder / "README.md").read_text()
+    assert nights.tick(2.2) == nights.tick(26.1) == {}
+
+
 def test_an_upgrade_that_is_taken_back_computes_nothing(platform: Platform, nights: Nights):
     other_reader(platform)
     nights.make(nights.tick(2.1))
@@ -355,6 +366,9 @@ def test_the_schedule_requests_the_same_by_plain_runs(platform: Platform, tmp_pa
     platform.instance.add_run(failed)
     assert tick(3) == []
     assert tick(26) == [(set(READING), "shard_00", "shard_01")]
+    del tags[NIGHT]
+    platform.instance.add_run(DagsterRun("upgrade", tags=tags, status=dg.DagsterRunStatus.STARTED))
+    assert tick(26) == []
 
 
 BLOCKS = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)

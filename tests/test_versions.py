@@ -18,6 +18,8 @@ from tests.harness import Platform
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
 TABLE = ("ocr_results", "shard_00")
+TABLES = [asset for asset in PARENTS if asset != "hf_release"]
+"""The release tells which run made what, so it differs from one to the next."""
 
 
 def table(n: int, rows: int = 3) -> pa.Table:
@@ -169,7 +171,7 @@ def upgrade(platform: Platform, revision: str, prompt: str) -> None:
     diaries = {name: str(platform.home / f"{name}.diary") for name in ("layout", "recognition")}
     platform.engines["layout"] = OneRegionLayout(diary=diaries["layout"], revision=revision)
     platform.engines["recognition"] = SlowReader(diary=diaries["recognition"], prompt=prompt)
-    assert platform.run().success
+    assert platform.run(",".join(TABLES)).success
 
 
 def test_a_finished_upgrade_is_taken_back_without_computing(platform: Platform):
@@ -183,12 +185,11 @@ def test_a_finished_upgrade_is_taken_back_without_computing(platform: Platform):
     for revision, prompt, tables in (("r1", "read", old), ("r2", "look", new)):
         upgrade(platform, revision, prompt)
         assert {name: platform.diary(name).pages for name in worked} == worked
-        for asset in PARENTS:
-            if asset != "hf_release":
-                assert platform.store.read(asset, "shard_00").equals(tables[asset, "shard_00"]), asset
-                (event,) = platform.instance.fetch_materializations(dg.AssetKey(asset), limit=1).records
-                assert event.asset_materialization is not None
-                assert event.asset_materialization.metadata["computed"].value == 0
+        for asset in TABLES:
+            assert platform.store.read(asset, "shard_00").equals(tables[asset, "shard_00"]), asset
+            (event,) = platform.instance.fetch_materializations(dg.AssetKey(asset), limit=1).records
+            assert event.asset_materialization is not None
+            assert event.asset_materialization.metadata["computed"].value == 0
 
 
 def test_what_failed_before_an_upgrade_is_tried_again_after_it_is_taken_back(platform: Platform):
