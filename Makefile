@@ -14,7 +14,7 @@ help: ## List the targets
 setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
 	@deploy/tessdata.sh $(BIN)/python
 
-demo: setup ## Build all eight assets from the samples (or your indexed corpus) and show what was made
+demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
 	@# Superseded by `dg launch`, says Dagster; it stays the command that needs no project folder.
 	@PYTHONWARNINGS=ignore $(BIN)/dagster asset materialize --select '*' --partition-range "$$($(BIN)/kopub shards --range)" -m definitions
 	@$(BIN)/kopub status

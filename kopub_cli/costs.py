@@ -1,15 +1,17 @@
 """`kopub costs`: what the pages have cost so far, by asset, and which of them most."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from kopub_cli.plan import duration
-from resources.settings import Settings, load_settings
+from resources.shown import visible
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
 
 
 def costs(
@@ -17,6 +19,8 @@ def costs(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the time and GPU time of all pages that were ever computed, and the costliest."""
+    from resources.settings import load_settings
+
     shown = spent(load_settings(), top)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
@@ -24,7 +28,7 @@ def costs(
         _show(shown, Console())
 
 
-def spent(settings: Settings, top: int) -> dict[str, Any]:
+def spent(settings: "Settings", top: int) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
     from kopub_assets.recipes import PARENTS
 
@@ -32,7 +36,9 @@ def spent(settings: Settings, top: int) -> dict[str, Any]:
     return {"assets": [_asset(settings, asset, keys, top) for asset in PARENTS]}
 
 
-def _asset(settings: Settings, asset: str, keys: list[str], top: int) -> dict[str, Any]:
+def _asset(settings: "Settings", asset: str, keys: list[str], top: int) -> dict[str, Any]:
+    import pyarrow as pa
+
     from resources import ledger
 
     shards = {shard: ledger.read(settings.store, asset, shard) for shard in keys}
@@ -76,7 +82,7 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     out.print(table)
     for asset in shown["assets"]:
         for row in asset["costliest"]:
-            line = f"{asset['asset']}: {row['row_id']} of {row['shard']} took {duration(row['seconds'])}"
+            line = f"{asset['asset']}: {visible(row['row_id'])} of {row['shard']} took {duration(row['seconds'])}"
             out.print(line, markup=False, highlight=False, soft_wrap=True)
         if asset["of_unknown_cost"]:
             out.print(

@@ -2,15 +2,17 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.search import printable
-from resources.recognition.text_quality import DoubtfulPage, doubtful
-from resources.settings import Settings, load_settings
+from resources.shown import visible
+
+if TYPE_CHECKING:
+    from resources.recognition.text_quality import DoubtfulPage
+    from resources.settings import Settings
 
 
 def doubts(
@@ -18,6 +20,8 @@ def doubts(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
 ) -> None:
     """List the pages whose text looks wrong, worst first. Their state is unchanged; look at them."""
+    from resources.settings import load_settings
+
     found, pages = doubtful_pages(load_settings())
     if as_json:
         for shard, page in found:
@@ -30,8 +34,10 @@ def doubts(
     out.print(f"{len(found)} of {pages:,} texts look wrong{share}")
 
 
-def doubtful_pages(settings: Settings) -> tuple[list[tuple[str, DoubtfulPage]], int]:
+def doubtful_pages(settings: "Settings") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
     """(shard, page) of every text that looks wrong, worst first, and how many texts there are."""
+    from resources.recognition.text_quality import doubtful
+
     found: list[tuple[str, DoubtfulPage]] = []
     pages = 0
     for shard in settings.corpus.manifest.keys:
@@ -43,10 +49,10 @@ def doubtful_pages(settings: Settings) -> tuple[list[tuple[str, DoubtfulPage]], 
     return sorted(found, key=lambda entry: -entry[1].doubt), pages
 
 
-def _line(shard: str, page: DoubtfulPage) -> Text:
+def _line(shard: str, page: "DoubtfulPage") -> Text:
     return Text.assemble(
         (f"{page.doubt:.2f}  ", "bold"),
-        printable(page.page_id),
+        visible(page.page_id),
         (f"  {shard}  ", "dim"),
         "; ".join(page.doubts),
     )

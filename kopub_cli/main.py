@@ -9,7 +9,9 @@ from rich.console import Console
 
 from kopub_cli import costs, diff, doubts, lineage, plan, publish, search, serve, verify
 from resources.errors import KopubError
-from resources.settings import ROOT, load_settings
+from resources.shown import visible
+
+_ENV = Path(__file__).resolve().parent.parent / ".env"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,10 +32,13 @@ app.command()(verify.verify)
 
 @app.command()
 def index(
-    source: Annotated[str, typer.Argument(help="Folder of Arrow or Parquet shards, or a Hub dataset id.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Folder of Arrow or Parquet shards, or a Hub dataset id.")
+    ],
 ) -> None:
     """Make SOURCE the corpus: write $KOPUB_HOME/shards.json."""
     from resources.pages.indexing import index as index_source
+    from resources.settings import load_settings
 
     home = load_settings().home
     manifest = index_source(source, home, typer.echo)
@@ -46,6 +51,8 @@ def shards(
     as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
 ) -> None:
     """Name the shards of the corpus."""
+    from resources.settings import load_settings
+
     keys = load_settings().corpus.manifest.keys
     typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
 
@@ -54,14 +61,18 @@ def shards(
 def status() -> None:
     """Show what was made, from which corpus, and where it lies."""
     from kopub_cli.status import show_status
+    from resources.settings import load_settings
 
     show_status(load_settings(), Console())
 
 
 @app.command()
-def export(folder: Annotated[Path, typer.Argument(help="New folder, or that of an earlier export.")]) -> None:
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder, or that of an earlier export.")],
+) -> None:
     """Write everything as JSON lines, NumPy arrays and picture files."""
     from resources.release.export import export as export_tables
+    from resources.settings import load_settings
 
     settings = load_settings()
     done = export_tables(settings.store, settings.corpus.manifest.keys, folder)
@@ -71,9 +82,9 @@ def export(folder: Annotated[Path, typer.Argument(help="New folder, or that of a
 
 def main() -> None:
     """Run the command; what a person can put right is one line."""
-    load_dotenv(ROOT / ".env")
+    load_dotenv(_ENV)
     try:
         app()
     except KopubError as error:
-        Console(stderr=True).print(f"Error: {error}", markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"Error: {visible(str(error))}", markup=False, highlight=False, soft_wrap=True)
         raise SystemExit(1) from None

@@ -3,15 +3,18 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from resources.errors import ConfigError
-from resources.settings import Settings, what_if
 
+if TYPE_CHECKING:
+    from resources.settings import Settings
+
+_FIGURES = "0123456789."
 _WHY_SHOWN = 8
 """Reasons of one asset; a new engine has more, which --json lists."""
 
@@ -24,6 +27,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
+    from resources.settings import what_if
+
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     shown = planned(settings)
     if as_json:
@@ -32,7 +37,7 @@ def plan(
         _show(shown, Console())
 
 
-def planned(settings: Settings) -> dict[str, Any]:
+def planned(settings: "Settings") -> dict[str, Any]:
     """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
     from kopub_assets.survey import survey
     from resources.catalogue import Catalogue
@@ -74,28 +79,34 @@ def _show(shown: dict[str, Any], out: Console) -> None:
             asset["asset"],
             *(str(counts[standing]) for standing in ("current", "stale", "perhaps")),
             str(counts["missing"] + counts["waiting"]),
-            _range(asset["pages"], asset["pages_at_most"], str),
-            _range(asset["regions"], asset["regions_at_most"], str),
-            _range(asset["seconds"], asset["seconds_at_most"], duration),
-            _range(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
+            in_between(asset["pages"], asset["pages_at_most"], str),
+            in_between(asset["regions"], asset["regions_at_most"], str),
+            in_between(asset["seconds"], asset["seconds_at_most"], duration),
+            in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
         )
     out.print(table)
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
             out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)
+    missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
+    if missing:
+        out.print(f"{missing} tables were never made, and their cost is not counted.", highlight=False)
     if not any(asset["shards"]["stale"] for asset in shown["assets"]):
         out.print("Nothing is stale.")
         return
-    total = _range(shown["seconds"], shown["seconds_at_most"], duration)
-    gpu = _range(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
+    total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
+    gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
     out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost so far.", highlight=False)
 
 
-def _range(least: Any, most: Any, shown: Any) -> str:
+def in_between(least: Any, most: Any, shown: Any) -> str:
     """What is certain, and with what may come to nothing: `12 - 40`. What nobody knows is a question mark."""
     if least is None or most is None:
         return "?"
-    return shown(least) if shown(least) == shown(most) else f"{shown(least)} - {shown(most)}"
+    low, high = shown(least), shown(most)
+    if low == high:
+        return high
+    return f"{low.removesuffix(high.lstrip(_FIGURES)) if least else 0} - {high}"
 
 
 def duration(seconds: float) -> str:

@@ -2,28 +2,34 @@
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from resources.errors import ConfigError
-from resources.search.searcher import MOST, Answer, By, Hit, Searcher, as_json
-from resources.settings import Settings, load_settings
+from resources.search.asked import MOST, By
+
+if TYPE_CHECKING:
+    from resources.search.searcher import Answer, Hit, Searcher
+    from resources.settings import Settings
 
 _PORT = 3030
 """Beside the UI's 3000."""
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="A question, in quotes.")] = "",
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, in quotes.")] = "",
     top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
     by: Annotated[By | None, typer.Option(help="Vectors to compare with; by default all that can be.")] = None,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     build: Annotated[bool, typer.Option("--build", help="Make a very large corpus fast, then end.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in the vectors made so far."""
+    from resources.search.searcher import as_json
+    from resources.settings import load_settings
+
     searcher = searcher_of(load_settings())
     if build:
         typer.echo("\n".join(searcher.build()))
@@ -44,6 +50,7 @@ def search_page(
     import uvicorn
 
     from resources.search.web import search_app
+    from resources.settings import load_settings
 
     settings = load_settings()
     app = search_app(searcher_of(settings), settings.corpus)
@@ -59,13 +66,15 @@ def search_page(
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
-def searcher_of(settings: Settings) -> Searcher:
+def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
+    from resources.search.searcher import Searcher
+
     shards = settings.corpus.manifest.keys
     return Searcher(settings.store, shards, settings.embedding, settings.profile_name, settings.home / "search")
 
 
-def _show(answer: Answer, out: Console) -> None:
+def _show(answer: "Answer", out: Console) -> None:
     for hit in answer.hits:
         out.print(_headline(hit), soft_wrap=True)
         out.print(_passage(hit), soft_wrap=True)
@@ -76,10 +85,10 @@ def _show(answer: Answer, out: Console) -> None:
         out.print(note, style="yellow", markup=False, soft_wrap=True)
 
 
-def _headline(hit: Hit) -> Text:
+def _headline(hit: "Hit") -> Text:
     page = hit.page
     where = [part for part in (page.doc_id, None if page.page_no is None else f"page {page.page_no}") if part]
-    held = ", ".join(f"{page.regions[at].index + 1} {page.regions[at].label}" for at in hit.found.regions)
+    held = ", ".join(f"{page.regions[at].index} {page.regions[at].label}" for at in hit.found.regions)
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
         (f"{hit.score:.3f}  ", "dim"),
@@ -89,7 +98,7 @@ def _headline(hit: Hit) -> Text:
     )
 
 
-def _passage(hit: Hit) -> Text:
+def _passage(hit: "Hit") -> Text:
     passage = hit.found.passage
     text = Text(printable(passage.text) or "(no text was read)")
     for start, end in passage.marks:

@@ -38,13 +38,17 @@ def status() -> None:
 
 @app.command()
 def stop(
-    server: Annotated[str, typer.Argument(help="A server's name in `kopub serve status`; all, when left out.")] = "",
-    force: Annotated[bool, typer.Option(help="Also a server that is in use.")] = False,
+    server: Annotated[
+        str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also a server that is in use.")] = False,
 ) -> None:
     """Stop servers now instead of when their idle time is over."""
     chosen = [running for running in servers() if running.key.startswith(server)]
     if server and not chosen:
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
+    if not chosen:
+        out.print("No model server runs.")
     for running in chosen:
         stop_server(running, force)
         out.print(f"stopped {running.key[:6]} {running.specification.model}")

@@ -13,8 +13,12 @@ from resources.retrieval.comparison import headline, significant_drops
 from resources.retrieval.history import ALL, SCORES
 from resources.settings import Settings
 from resources.shards import ShardStore
+from resources.shown import visible
 from resources.states import State, count_states
 from resources.tables import RETRIEVAL_SCORES
+
+_LISTED = 20
+"""Lost pages on a terminal; the tables have them all."""
 
 
 def show_status(settings: Settings, out: Console) -> None:
@@ -34,13 +38,16 @@ def show_status(settings: Settings, out: Console) -> None:
         rows = sum(store.rows(asset, key) for key in made)
         table.add_row(asset, f"{len(made)}/{len(keys)}", str(rows), *counts, computed.get(asset, "-"))
     out.print(table)
-    for line in _losses(store, keys):
-        out.print(line, style="yellow", markup=False)
+    losses = _losses(store, keys)
+    for line in losses[:_LISTED]:
+        out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if len(losses) > _LISTED:
+        out.print(f"and {len(losses) - _LISTED:,} more that failed or are quarantined", style="yellow", highlight=False)
     found, dropped = retrieval_lines(store)
     for line in found:
         out.print(line, highlight=False, soft_wrap=True)
     for line in dropped:
-        out.print(line, style="yellow", markup=False)
+        out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if computed and set(computed.values()) == {"0"}:
         out.print("Nothing was computed: nothing had changed since the tables were made.")
     out.print(f"corpus   {settings.corpus.manifest.location}", highlight=False, soft_wrap=True)
@@ -81,7 +88,7 @@ def _losses(store: ShardStore, keys: Sequence[str]) -> list[str]:
                 for row in store.read(asset, key, ["page_id", "state", "reason"]).to_pylist():
                     if row["state"] in (State.FAILED, State.QUARANTINED):
                         told.setdefault(row["page_id"], f"{row['state']} in {asset}, {key}: {row['reason']}")
-    return [f"{page_id} {end}" for page_id, end in told.items()]
+    return [visible(f"{page_id} {end}") for page_id, end in told.items()]
 
 
 def _computed_last(keys: Sequence[str]) -> dict[str, str]:

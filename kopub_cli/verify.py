@@ -6,7 +6,9 @@ import typer
 
 
 def verify(
-    release: Annotated[str, typer.Argument(help="Folder of a release, or a dataset repository, `owner/name`.")],
+    release: Annotated[
+        str, typer.Argument(metavar="RELEASE", help="Folder of a release, or a dataset repository, `owner/name`.")
+    ],
     revision: Annotated[str, typer.Option(help="Tag, branch or commit of a repository.")] = "main",
 ) -> None:
     """Check files, hashes, counts, columns and joins of RELEASE, and that it loads; a line for each problem."""

@@ -86,6 +86,40 @@ def test_a_source_that_is_none_is_one_line(home: Path, tmp_path: Path):
     assert "nowhere is neither a folder" in refused.stderr
 
 
+def test_before_anything_is_made_the_plan_says_what_it_cannot_know(home: Path):
+    planned = run(home, "kopub", "plan")
+    assert planned.returncode == 0, planned.stderr
+    assert "16 tables were never made, and their cost is not counted." in planned.stdout
+
+
+def test_what_was_lost_is_told_one_line_a_page_and_not_for_ever(home: Path, tmp_path: Path):
+    lost = [(f"lost_{number}", b"no image") for number in range(1, 24)]
+    run(home, "kopub", "index", str(write_corpus(tmp_path / "pages", [[*pages("a_1"), *lost]], [])))
+    materialize(home, "raw_pages", "--partition", "shard_00")
+    status = run(home, "kopub", "status", COLUMNS="60")
+    assert status.returncode == 0, status.stderr
+    told = [line for line in status.stdout.splitlines() if line.startswith("lost_")]
+    assert len(told) == 20
+    assert all("in raw_pages, shard_00: " in line for line in told)
+    assert "and 3 more that failed or are quarantined" in status.stdout
+
+
+def test_an_error_steers_no_terminal(home: Path):
+    refused = run(home, "kopub", "diff", "\x1b[2J", "\u202e")
+    told = r"Error: \x1b[2J and \u202e are two shards: name two versions of one"
+    assert (refused.returncode, refused.stderr) == (1, f"{told}\n")
+
+
+def test_stopping_no_server_says_so(home: Path, tmp_path: Path):
+    stopped = run(home, "kopub", "serve", "stop", KOPUB_RUNTIME=str(tmp_path))
+    assert (stopped.returncode, stopped.stdout) == (0, "No model server runs.\n")
+
+
+def test_help_waits_for_no_library(home: Path):
+    program = "import sys, kopub_cli.main; print({'dagster', 'pyarrow', 'numpy', 'yaml'} & set(sys.modules))"
+    assert run(home, "python", "-c", program).stdout == "set()\n"
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -192,6 +192,15 @@ def test_vectors_that_turned_are_listed_the_farthest_first(platform: Platform, k
     assert vectors["problem"] == "vectors of 4 and of 8 dimensions cannot be compared"
 
 
+def test_a_line_is_one_line_on_a_narrow_terminal(
+    platform: Platform, kopub: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+):
+    make(platform)
+    make(platform, dim=8)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert "corpus_text_embeddings  vectors of 4 and of 8 dimensions cannot be compared\n" in kopub("shard_00").stdout
+
+
 def test_versions_are_named_by_any_tables_recipe_and_bring_what_belongs_to_it(
     platform: Platform, kopub: Callable[..., Result]
 ):

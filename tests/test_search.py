@@ -17,8 +17,9 @@ from resources.layout.base import Region
 from resources.pages.page import Page
 from resources.recognition.base import PageReading, Recognizer, RegionText
 from resources.search import vectors as vectors_module
+from resources.search.asked import By
 from resources.search.passages import LONGEST, Words, find
-from resources.search.searcher import By, CannotSearch, Searcher, as_json
+from resources.search.searcher import CannotSearch, Searcher, as_json
 from resources.search.vectors import Part, Vectors
 from resources.states import State
 from tests.corpora import pages

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from resources.embedding.base import Embedder
 from resources.errors import KopubError
 from resources.lineage import MADE_WITH
+from resources.search.asked import By
 from resources.search.pages import Pages, ShownPage
 from resources.search.parts import Parts
 from resources.search.passages import Found, Words, find
@@ -22,19 +22,8 @@ from resources.search.vectors import EXACT_UP_TO, Near, Part, Vectors
 from resources.shards import ShardStore
 from resources.states import State
 
-
-class By(StrEnum):
-    """The vectors of pages that a query is compared with; fusion is both."""
-
-    TEXT = "text"
-    IMAGE = "image"
-    FUSION = "fusion"
-
-
 ASSETS = {By.TEXT: "corpus_text_embeddings", By.IMAGE: "corpus_image_embeddings"}
 
-MOST = 100
-"""Pages that can be asked for: more than anybody looks through."""
 _FUSED = 100
 """Pages of each ranking that fusion looks at."""
 _RRF_K = 60

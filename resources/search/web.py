@@ -7,10 +7,11 @@ from urllib.parse import urlencode
 
 from resources.errors import KopubError
 from resources.pages.corpus import Corpus
+from resources.search.asked import MOST, By
 from resources.search.pages import ShownPage
 from resources.search.passages import Passage, Words
 from resources.search.pictures import SIDES, NoPicture, Pictures
-from resources.search.searcher import MOST, Answer, By, CannotSearch, Searcher
+from resources.search.searcher import Answer, CannotSearch, Searcher
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -113,7 +114,7 @@ def _shown(answer: Answer, pictures: Pictures) -> Iterator[dict[str, Any]]:
             "hit": hit,
             "page": hit.page,
             "pieces": list(pieces(hit.found.passage)),
-            "held": [hit.page.regions[at].index + 1 for at in hit.found.regions],
+            "held": [hit.page.regions[at].index for at in hit.found.regions],
             "boxes": [(region, at in hit.found.regions) for at, region in enumerate(hit.page.regions)],
             "lack": pictures.problem(hit.page),
             "address": _picture(hit.page, "small"),
