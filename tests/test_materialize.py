@@ -1,4 +1,4 @@
-"""All eight assets through Dagster's front door: states, bad input, partial failure, resumption."""
+"""All assets through Dagster's front door: states, bad input, partial failure, resumption."""
 
 import sys
 from pathlib import Path
@@ -46,6 +46,12 @@ def test_a_range_is_one_run_over_the_same_code(platform: Platform):
     assert result.success
     assert computed(result, "ocr_results") == {"shard_00": 3, "shard_01": 2}
     assert list(platform.rows("ocr_results", "shard_01")) == ["b_1", "b_2"]
+
+
+def test_the_labels_of_a_shard_are_counted_in_the_ui(platform: Platform):
+    (made,) = platform.run("raw_pages,layout_regions").asset_materializations_for_node("layout_regions")
+    assert made.metadata["regions_by_label"].value == {"text": 3}
+    assert made.metadata["regions"].value == 3
 
 
 def test_a_query_belongs_to_the_shard_of_its_page(platform: Platform):
