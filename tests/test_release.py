@@ -148,6 +148,22 @@ def test_files_are_made_for_the_viewer_and_for_streaming(tmp_path: Path):
     assert next(iter(stream))["image"].size == (20, 10)
 
 
+def test_a_row_group_of_long_texts_is_no_larger_than_a_viewer_reads(tmp_path: Path):
+    table = pa.table({"text": ["글" * 100_000] * 600})
+    write(table, tmp_path / "long.parquet")
+    written = pq.read_metadata(tmp_path / "long.parquet")
+    assert [written.row_group(at).num_rows for at in range(written.num_row_groups)] == [334, 266]
+
+
+def test_a_damaged_card_is_made_anew(tmp_path: Path):
+    release = release_of(tmp_path / "r", page_tables(0))
+    before = contents(tmp_path / "r")
+    (tmp_path / "r" / "README.md").write_bytes(b"---\nconfigs: [\n---\n\xff")
+    release.publish("shard_00", page_tables(0))
+    release.finish(about("shard_00"))
+    assert contents(tmp_path / "r") == before
+
+
 def test_released_files_are_described_as_they_are(tmp_path: Path):
     release = LocalRelease(folder=str(tmp_path / "r"))
     files = [*release.publish("shard_00", page_tables(0)), *release.finish(about("shard_00"))]

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import yaml
 from filelock import FileLock
 from pydantic import Field
 
@@ -103,14 +104,21 @@ class LocalRelease(Engine):
         return ReleasedFile(path, sha256, table.num_rows, size)
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
-        path = self._root / card.NAME
-        listed, body = split(path.read_text("utf-8")) if path.exists() else ({}, _BEING_MADE)
+        listed, body = self._card()
         filled = {config: features_of(table) for config, table in built.items() if table.num_rows}
         if all(is_listed(config, features, listed) for config, features in filled.items()):
             data = stamped(listed, known)
         else:
             data = front_matter(survey(self._root), listed, known)
         self._write_text(card.NAME, compose(data, body))
+
+    def _card(self) -> tuple[dict[str, Any], str]:
+        """The YAML and body of the card; nobody else writes it, so one that was damaged is made anew."""
+        path = self._root / card.NAME
+        try:
+            return split(path.read_text("utf-8"))
+        except (FileNotFoundError, UnicodeDecodeError, ValueError, yaml.YAMLError):
+            return {}, _BEING_MADE
 
     def _sums(self) -> dict[str, str]:
         path = self._root / sums.NAME

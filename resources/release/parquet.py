@@ -13,7 +13,7 @@ from resources.release.configs import PICTURES_PER_GROUP
 
 _ROWS_PER_GROUP = 1000
 _BYTES_PER_GROUP = 100_000_000
-"""Of page images: the Hub's advice is 100 to 300 MB, and the writer holds one group in memory."""
+"""The Hub's viewer reads a group whole: its advice is 100 to 300 MB, and the writer holds one in memory."""
 
 
 def write(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
@@ -30,8 +30,8 @@ def write(table: pa.Table, path: Path, images: PageImages | None = None) -> None
             for group in _filled(table, images):
                 writer.write_table(group)
         elif table.num_rows:
-            rows = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
-            writer.write_table(table, row_group_size=rows)
+            most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
+            writer.write_table(table, row_group_size=min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1))
 
 
 def _filled(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
