@@ -98,7 +98,7 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
     if under is not None and identifier(under) == OTHER:
         return [f"release.publish_under is {under!r}, which is none of the licences whose terms are known"]
     return [
-        f"{pages} pages are under {licence or 'no licence that is stated'}: {problem}"
+        f"{licence or 'no licence that is stated'}, {pages} of the pages: {problem}"
         for licence, pages in sorted(stated.items(), key=lambda item: item[0] or "")
         if (problem := _refusal(licence, under))
     ]
