@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from kopub_cli.main import app
 from resources.diff.boxes import iou, match
 from resources.diff.damage import NUMBER, Damage, damage
 from resources.diff.marks import marked
+from resources.diff.vectors import turned
 from resources.embedding.base import Embedding
 from resources.layout.base import LayoutDetector, PageLayout, Region, Task
 from resources.pages.page import Page
@@ -177,6 +179,11 @@ def test_pages_that_ended_otherwise_come_first_then_the_most_damaged(
     assert found[0]["states"]["layout_regions"] == {"old": "ok", "new": "blank"}
     assert found[0]["damage"]["score"] < found[1]["damage"]["score"]
     assert "layout_regions: ok → blank" in kopub("shard_00").stdout
+
+
+def test_a_table_without_any_vector_is_told():
+    nothing = pa.table({"page_id": ["a_1"], "vector": pa.array([None], pa.list_(pa.float16(), 4))})
+    assert turned(nothing, nothing, "page_id", 5).problem == "no row has a vector in both"
 
 
 def test_vectors_that_turned_are_listed_the_farthest_first(platform: Platform, kopub: Callable[..., Result]):

@@ -1,5 +1,7 @@
 """Rankings, metrics and intervals: what `retrieval_scores` is made of."""
 
+import unicodedata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.errors import ConfigError
-from resources.retrieval import korean
+from resources.retrieval import history, korean
 from resources.retrieval.bm25 import Bm25
 from resources.retrieval.comparison import compare, headline, significant_drops
 from resources.retrieval.evaluation import RUN
@@ -17,6 +19,7 @@ from resources.retrieval.fusion import fuse
 from resources.retrieval.metrics import METRICS, score
 from resources.retrieval.ranking import NO_PAGE, BestPages
 from resources.retrieval.significance import interval
+from resources.shards import ShardStore
 
 
 @given(
@@ -61,6 +64,14 @@ def test_korean_words_are_compared_without_their_particles_and_endings():
     assert first == second == ["학교", "급식", "먹"]
     assert empty == []
     assert {"2024", "gdp", "成長"} <= set(mixed)
+
+
+def test_hangul_typed_as_letters_is_the_same_words():
+    composed = "학교 급식 예산"
+    as_on_a_mac = unicodedata.normalize("NFD", composed)
+    assert as_on_a_mac != composed
+    (words,) = korean.tokens([as_on_a_mac])
+    assert words == ["학교", "급식", "예산"]
 
 
 def test_bm25_finds_pages_with_the_rarer_word_first_and_no_page_without_a_word():
@@ -156,6 +167,7 @@ def test_a_drop_is_significant_when_its_whole_interval_is_below_zero():
     [
         pytest.param([True] * 39 + [False], [True] * 40, id="one query of forty"),
         pytest.param([False] * 5, [True] * 5, id="too few queries"),
+        pytest.param([True] * 35 + [False] * 5, [True] * 40, id="too few that changed"),
         pytest.param([True] * 20 + [False] * 20, [False] * 20 + [True] * 20, id="as many gained as lost"),
         pytest.param([True] * 40, [False] * 40, id="a gain"),
         pytest.param([False] * 9 + [True] * 991, [True] * 1000, id="sure, and too small to matter"),
@@ -185,3 +197,51 @@ def test_scores_by_query_type():
 
 def test_no_queries_give_no_scores():
     assert compare(RUN.empty_table(), None).num_rows == 0
+
+
+def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool = True) -> str:
+    history.publish(store, history.Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
+    return store.metadata(history.SCORES, history.ALL)["compared"]
+
+
+SMALL = "not compared: the run before had 1 pages, of which 1 are here"
+
+
+@pytest.mark.parametrize(
+    ("table", "role", "compared"),
+    [
+        ("retrieval_pages", "before", SMALL),
+        ("retrieval_runs", "before", SMALL),
+        ("retrieval_pages", "now", SMALL),
+        ("retrieval_runs", "now", SMALL),
+        ("retrieval_scores", "all", "compared with run large"),
+    ],
+)
+def test_a_writer_that_is_killed_mixes_no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, role: str, compared: str
+):
+    store = ShardStore(url=str(tmp_path))
+    _published(store, "small", ["p_1"])
+    write = ShardStore.write
+
+    def killed(store: ShardStore, asset: str, shard: str, *content: Any) -> None:
+        if (asset, shard) == (table, role):
+            raise KeyboardInterrupt
+        write(store, asset, shard, *content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardStore, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _published(store, "large", ["p_1", "p_2"])
+    assert _published(store, "other", ["p_1", "p_2"]) == compared
+
+
+def test_only_the_run_of_the_same_inputs_is_accepted(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    _published(store, "good", ["p_1"])
+    _published(store, "bad", ["p_1"], found=False)
+    history.accept(store, "good")
+    assert _published(store, "other", ["p_1"]) == "compared with run good"
+    _published(store, "bad", ["p_1"], found=False)
+    history.accept(store, "bad")
+    assert _published(store, "again", ["p_1"]) == "compared with run bad"

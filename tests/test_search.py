@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from resources.embedding.base import Embedding
@@ -84,6 +86,27 @@ def test_the_page_that_answers_comes_first_with_its_passage(platform: Platform):
     assert best.found.regions == (0,)
     assert len(answer.hits) == 3, "a page without text has no vector"
     assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+
+
+def test_hangul_typed_as_letters_is_the_same_question(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    """As some systems type it; a model has other tokens for it, so the engine must see syllables."""
+    heard: list[str] = []
+    embed = HashedEmbedder.embed_texts
+
+    def embed_and_note(self: HashedEmbedder, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        asked = list(texts)
+        heard.extend(text for _, text in asked)
+        return embed(self, asked)
+
+    monkeypatch.setattr(HashedEmbedder, "embed_texts", embed_and_note)
+    syllables = "화면 밝기"
+    letters = unicodedata.normalize("NFD", syllables)
+    answers = [as_json(searcher(platform).search(query)) for query in (syllables, letters)]
+    assert answers[0] == answers[1]
+    assert answers[0]["hits"][0]["marks"]
+    assert heard == [syllables, syllables]
+    one, other = HashedEmbedder().embed_queries([("s", syllables), ("l", letters)])
+    assert np.array_equal(np.asarray(one.vector), np.asarray(other.vector))
 
 
 def test_scores_are_those_of_the_vectors(platform: Platform):
@@ -219,17 +242,18 @@ def test_tables_that_are_gone_leave_the_hit(tmp_path: Path):
     assert (best.page.page_id, best.page.doc_id, best.found.passage.text) == ("a_1", None, "")
 
 
-def random_parts(dim: int = 32) -> list[Part]:
-    import pyarrow as pa
+def vector_table(shard: str, matrix: np.ndarray) -> pa.Table:
+    column = pa.FixedSizeListArray.from_arrays(pa.array(matrix.astype(np.float16).ravel()), matrix.shape[1])
+    return pa.table({"page_id": [f"{shard}_{row}" for row in range(len(matrix))], "vector": column})
 
+
+def random_parts(dim: int = 32) -> list[Part]:
     chance = np.random.default_rng(0)
     parts = []
     for shard in ("shard_00", "shard_01", "shard_02"):
         matrix = chance.standard_normal((100, dim)).astype(np.float32)
         matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-        column = pa.FixedSizeListArray.from_arrays(pa.array(matrix.astype(np.float16).ravel()), dim)
-        ids = [f"{shard}_{row}" for row in range(100)]
-        parts.append(Part(shard, "v1", pa.table({"page_id": ids, "vector": column})))
+        parts.append(Part(shard, "v1", vector_table(shard, matrix)))
     return parts
 
 
@@ -244,6 +268,23 @@ def test_exact_search_is_the_dot_product():
     expected = sorted(scores, key=lambda page: -scores[page])[:5]
     assert nearest(Vectors(parts, Path("nowhere")), query) == expected
     assert len(Vectors(parts, Path("nowhere")).nearest(query, 1000)) == 300
+
+
+def test_equal_pages_come_in_corpus_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    parts = random_parts()
+    matrices = {part.shard: part.matrix.copy() for part in parts}
+    same = {"shard_00": [7, 20, 50], "shard_02": [3, 10, 30, 44, 45, 90]}
+    for shard, rows in same.items():
+        matrices[shard][rows] = matrices["shard_00"][50]
+    parts = [Part(part.shard, "v1", vector_table(part.shard, matrices[part.shard])) for part in parts]
+    query = matrices["shard_00"][50].astype(np.float32)
+    expected = [f"{shard}_{row}" for shard, rows in same.items() for row in rows]
+    assert nearest(Vectors(parts, tmp_path), query, 9) == expected
+    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
+    Vectors(parts, tmp_path).build()
+    opened = Vectors(parts, tmp_path)
+    assert opened.one_by_one == 0
+    assert nearest(opened, query, 9) == expected
 
 
 def test_the_graph_answers_as_exactly_and_never_for_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -294,6 +335,11 @@ def test_build_says_when_it_is_not_needed(platform: Platform):
 )
 def test_words_are_found_by_their_beginnings(query: str, text: str, marked: list[str]):
     assert [text[start:end] for start, end, _ in Words.of(query).marks(text)] == marked
+
+
+def test_a_query_of_one_endless_word_is_looked_for_by_its_beginnings_alone():
+    assert max(map(len, Words.of("가나다라 " + "가나다라마" * 4000).stems), default=0) <= LONGEST
+    assert max(map(len, Words.of("가" * 300).stems)) == LONGEST
 
 
 def test_a_long_region_is_cut_around_its_words():

@@ -17,7 +17,7 @@ from resources.pages.corpus import Corpus
 from resources.search.web import search_app
 from tests.harness import Platform
 from tests.test_cli import BIN, run
-from tests.test_search import made, searcher
+from tests.test_search import TwoWayEmbedder, made, searcher
 
 HOSTILE = "화면 <script>alert(1)</script> \"><img src=x onerror=alert(2)> {{ 7 * 7 }} & '"
 
@@ -61,6 +61,8 @@ def test_a_question_shows_pages_words_and_boxes(page: TestClient):
     picture = page.get(address(shown.text, "/picture?"))
     assert picture.headers["content-type"] == "image/jpeg"
     assert "immutable" in picture.headers["cache-control"]
+    of_another = re.sub("of=[0-9a-f]*", "of=0123456789abcdef", address(shown.text, "/picture?"))
+    assert "cache-control" not in page.get(of_another).headers, "the browser would keep it under the wrong name"
     assert Image.open(io.BytesIO(picture.content)).size == (160, 220)
 
 
@@ -119,8 +121,24 @@ def test_what_cannot_be_shown_is_said(page: TestClient, platform: Platform, path
     assert not list(platform.home.rglob("x")), "an address names no file"
 
 
+def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
+    platform, embedder = (
+        made(tmp_path, select="raw_pages,layout_regions,ocr_results,parsed_texts"),
+        TwoWayEmbedder(says={}),
+    )
+    platform.engines["embedding"] = embedder
+    assert platform.run("corpus_text_embeddings", last="shard_01").success
+    app = search_app(searcher(platform, embedder), Corpus(home=str(tmp_path)))
+    visitor = TestClient(app, base_url="http://127.0.0.1")
+    choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/").text)
+    assert [name for _, name in choices[1:]] == ["fusion", "text", "image"]
+    first = choices[0][0]
+    assert "<mark>" in visitor.get("/", params={"q": "화면", "by": first}).text
+    assert "no image vectors yet" in visitor.get("/", params={"q": "화면", "by": "fusion"}).text
+
+
 def test_odd_numbers_of_pages_are_bounded(page: TestClient):
-    for top, hits in (("1", 1), ("0", 1), ("-5", 3), ("9" * 30, 3), ("two", 3)):
+    for top, hits in (("1", 1), ("0", 1), ("-5", 3), ("9" * 30, 3), ("9" * 5000, 3), ("two", 3)):
         assert page.get("/", params={"q": "화면", "top": top}).text.count("<h2>") == hits
 
 

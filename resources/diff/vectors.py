@@ -41,5 +41,5 @@ def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
     there = table.filter(table["vector"].is_valid())
     column = there["vector"].combine_chunks()
     # A filtered fixed-size list is whole: its values lie row after row.
-    values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(there), -1)
+    values = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
     return dict(zip(there[id_column].to_pylist(), values, strict=True))

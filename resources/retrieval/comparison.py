@@ -83,7 +83,8 @@ def _rows(part: tuple[dict[str, str], pa.Table], previous: pa.Table | None) -> I
             row["previous"] = before[:, at].mean()
             row["change"] = changes[:, at].mean()
             row["change_low"], row["change_high"] = change_low[at], change_high[at]
-            row["dropped"] = len(changes) >= FEWEST and row["change_high"] < 0 and row["change"] <= -_FLOOR
+            enough = np.count_nonzero(changes[:, at]) >= FEWEST
+            row["dropped"] = bool(enough and row["change_high"] < 0 and row["change"] <= -_FLOOR)
         yield row
 
 

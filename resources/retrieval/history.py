@@ -39,21 +39,22 @@ class Run:
 
     @classmethod
     def read(cls, store: ShardStore, role: str) -> Self | None:
-        """The run in a role; None when there is none, or one of another schema, which cannot be compared."""
+        """The run in a role; None when there is no whole one, or one of another schema, which cannot be compared."""
         if not (store.has(_RUNS, role) and store.has(_PAGES, role)):
             return None
         table = store.read(_RUNS, role)
         metadata = store.metadata(_RUNS, role)
         if not table.schema.equals(RUN) or not {"inputs", "accepted"} <= set(metadata):
             return None
+        if store.metadata(_PAGES, role).get("inputs") != metadata["inputs"]:
+            return None  # a writer was killed between the two tables
         pages = store.read(_PAGES, role, ["page_id"])["page_id"].to_pylist()
         return cls(metadata["inputs"], table, pages, metadata["accepted"] == "yes")
 
     def write(self, store: ShardStore, role: str) -> None:
-        # The pages first: a run without them is none.
-        store.write(
-            _PAGES, role, pa.Table.from_arrays([pa.array(self.page_ids, pa.string())], schema=RETRIEVAL_PAGES), {}
-        )
+        # Both tables name the inputs: one of them alone, or beside another run's, is no run.
+        pages = pa.Table.from_arrays([pa.array(self.page_ids, pa.string())], schema=RETRIEVAL_PAGES)
+        store.write(_PAGES, role, pages, {"inputs": self.inputs})
         metadata = {"inputs": self.inputs, "accepted": "yes" if self.accepted else "no"}
         store.write(_RUNS, role, self.table, metadata)
 
@@ -98,10 +99,10 @@ def write_scores(store: ShardStore, scores: pa.Table, inputs: str, compared: str
     store.write(SCORES, ALL, scores, {"inputs": inputs, "compared": compared, "measured": json.dumps(measured)})
 
 
-def accept(store: ShardStore) -> None:
-    """Let later runs be compared with the one now although it dropped."""
+def accept(store: ShardStore, inputs: str) -> None:
+    """Let later runs be compared with the one now although it dropped, if it is that of `inputs`."""
     now = Run.read(store, _NOW)
-    if now and not now.accepted:
+    if now and now.inputs == inputs and not now.accepted:
         replace(now, accepted=True).write(store, _NOW)
 
 

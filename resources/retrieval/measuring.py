@@ -43,7 +43,7 @@ def measure(
         nothing = "nothing to measure: no query has a vector and a page that answers it"
         history.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
     elif accept:
-        history.accept(store)
+        history.accept(store, inputs)
     compared = store.metadata(history.SCORES, history.ALL)["compared"]
     return Measured(store.read(history.SCORES, history.ALL), inputs, compared, todo)
 

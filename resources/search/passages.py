@@ -43,14 +43,17 @@ class Words:
     """The words of a query, ready to be looked for."""
 
     stems: dict[str, str] = field(default_factory=dict)
-    """What may stand on a page, and the word of the query that it stands for; all in lower case."""
+    """What may stand on a page, and the word of the query that it stands for; all in lower case.
+
+    None is longer than a passage: the beginnings of one word of 20,000 syllables would take 300 MB.
+    """
 
     @classmethod
     def of(cls, query: str) -> "Words":
         stems: dict[str, str] = {}
         for word in _WORD.findall(_lower(unicodedata.normalize("NFKC", query))):
             shortest = max(_STEM, (len(word) + 1) // 2) if _HANGUL.search(word) else len(word)
-            for length in range(min(shortest, len(word)), len(word) + 1):
+            for length in range(min(shortest, len(word)), min(len(word), LONGEST) + 1):
                 stems.setdefault(word[:length], word)
         return cls(stems)
 

@@ -1,6 +1,7 @@
 """A question answered: embedded as the profile does, compared with the vectors, shown with its passage."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,8 @@ class Searcher:
         """The best `top` pages. Raises `CannotSearch`, and what the engine and the store raise."""
         if not query.strip():
             raise CannotSearch("the query is empty: type a question")
+        # Some systems type Hangul as letters (NFD), which a model reads as other words.
+        query = unicodedata.normalize("NFC", query)
         with self._lock:
             by = self._chosen(by)
             searched = [self._vectors(kind) for kind in ASSETS if by in (kind, By.FUSION)]

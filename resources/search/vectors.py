@@ -81,7 +81,10 @@ class Vectors:
         return sum(part.table.num_rows for part in self._beside_graph())
 
     def nearest(self, query: np.ndarray, count: int) -> list[Near]:
-        """At most `count` pages, the nearest first, equal ones in corpus order. `query` is of shape (dim,)."""
+        """At most `count` pages, the nearest first, equal ones in corpus order. `query` is of shape (dim,).
+
+        Of more equal pages than `count` has room for, any are found.
+        """
         half = query.astype(np.float16)
         beside = list(self._beside_graph())
         found = [near for part in beside for near in _exact(part, half, count)]
@@ -107,7 +110,8 @@ def _exact(part: Part, query: np.ndarray, count: int) -> Iterator[Near]:
 
     # One thread: to start others for each shard costs more than they save.
     found = search(part.matrix, query, min(count, len(part.matrix)), MetricKind.IP, exact=True, threads=1)
-    for row, distance in zip(found.keys.tolist(), found.distances.tolist(), strict=True):
+    # It leaves equal ones in any order.
+    for distance, row in sorted(zip(found.distances.tolist(), found.keys.tolist(), strict=True)):
         yield part.near(row, 1 - distance)
 
 
@@ -170,7 +174,7 @@ class _Graph:
         """Pages of the parts that did not change since, with their exact scores."""
         current = {part.shard: part for part in parts if self.versions.get(part.shard) == part.version}
         shards = list(self.versions)
-        for key in self.index.search(query, _OVERSAMPLED * count).keys.tolist():
+        for key in sorted(self.index.search(query, _OVERSAMPLED * count).keys.tolist()):
             part = current.get(shards[key >> _SHARD_BITS])
             if part:
                 row = key & ((1 << _SHARD_BITS) - 1)

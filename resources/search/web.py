@@ -30,7 +30,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""A picture's address names the bytes of its page."""
+"""For a picture whose address names the bytes of its page, as those on the pages here do."""
 
 
 def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
@@ -80,10 +80,12 @@ def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
     def picture(request: "Request") -> Response:
         size = request.query_params.get("size", "small")
         try:
-            jpeg = pictures.jpeg(_page(searcher, request), size if size in SIDES else "small")
+            shown = _page(searcher, request)
+            jpeg = pictures.jpeg(shown, size if size in SIDES else "small")
         except NoPicture as error:
             return PlainTextResponse(str(error), 404, _HEADERS)
-        return Response(jpeg, 200, _HEADERS | _FOR_EVER, "image/jpeg")
+        named = request.query_params.get("of") == _bytes_of(shown)
+        return Response(jpeg, 200, _HEADERS | (_FOR_EVER if named else {}), "image/jpeg")
 
     def stylesheet(request: "Request") -> Response:
         return Response(style, 200, _HEADERS, "text/css")
@@ -123,7 +125,11 @@ def _shown(answer: Answer, pictures: Pictures) -> Iterator[dict[str, Any]]:
 
 
 def _picture(page: ShownPage, size: str) -> str:
-    return "/picture?" + urlencode({**_which(page), "of": (page.sha256 or "")[:16], "size": size})
+    return "/picture?" + urlencode({**_which(page), "of": _bytes_of(page), "size": size})
+
+
+def _bytes_of(page: ShownPage) -> str:
+    return (page.sha256 or "")[:16]
 
 
 def _which(page: ShownPage) -> dict[str, str]:
@@ -155,4 +161,5 @@ def _by(request: "Request") -> By | None:
 def _top(request: "Request") -> int:
     """How many pages an address asks for; the usual number when it is none, and never out of bounds."""
     asked = request.query_params.get("top", "")
-    return min(max(int(asked), 1), MOST) if asked.isdecimal() else _TOP
+    # Python refuses to read a number of thousands of digits.
+    return min(max(int(asked[: len(str(MOST)) + 1]), 1), MOST) if asked.isdecimal() else _TOP
