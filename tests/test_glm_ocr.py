@@ -27,6 +27,7 @@ from resources.recognition.prompts import answer_room, request_body
 from resources.recognition.tables_html import clean_tables, join_tables
 from resources.recognition.vision_crops import MAX_TOKENS, MIN_TOKENS, PATCH, Picture, cut, model_size, picture, strips
 from resources.states import State
+from resources.vllm.plugin import SWITCH
 from resources.vllm.server import VLLMServer
 from tests.http_double import Asked, HttpDouble, Reply, error, says, truncated
 
@@ -146,6 +147,39 @@ def test_an_answer_that_was_cut_off_is_asked_for_with_more_room() -> None:
     assert only(reading).content == "가나다라"
     assert only(reading).attempts == 2
     assert asked[1].body["max_tokens"] > asked[0].body["max_tokens"]
+
+
+def test_an_answer_that_a_stopped_server_broke_off_is_asked_for_again() -> None:
+    reading, asked = read(in_turn(("가나", "abort"), ("가나다라", "stop")))
+    assert only(reading).content == "가나다라"
+    assert only(reading).attempts == 1
+    assert len(asked) == 2
+
+
+def test_what_was_read_before_the_server_gave_up_is_kept() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(500, "no luck") if asked.number else says("가나다", "length")
+
+    reading, _ = read(reply)
+    assert only(reading).state is State.FAILED
+    assert only(reading).content == "가나다"
+    assert only(reading).attempts == 2
+
+
+def test_a_page_is_done_when_its_last_request_is() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        if asked.number < 2:
+            return says("가", "length")
+        if asked.number > 2:
+            return error(500, "no luck")
+        await asyncio.sleep(0.3)
+        return says("가나다라")
+
+    with HttpDouble(reply) as double:
+        reader = recognizer(double)
+        (reading,) = reader.read([page_of("p_1", [Task.TEXT])])
+    assert only(reading).state is State.FAILED
+    assert reader.report()["answer_tokens"] == 1 + 1 + 4
 
 
 def test_text_that_stays_cut_off_is_kept_and_called_failed() -> None:
@@ -398,22 +432,29 @@ def test_the_figures_tell_what_was_asked_and_what_the_server_says() -> None:
     assert figures["generated_tokens"] == 0
 
 
-def test_the_recipe_follows_what_changes_results_only() -> None:
+def test_the_recipe_follows_what_changes_results_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def recipe(revision: str = "r1", **fields: Any) -> dict[str, Any]:
         server = VLLMServer(
             model="glm", revision=revision, mode="external", urls=["http://x"], **fields.pop("server", {})
         )
         return GlmOcrRecognizer(server=server, **fields).recipe()
 
-    assert recipe() == recipe(processes=3, reuse_folder="x", server={"max_num_seqs": 7})
+    assert recipe() == recipe(processes=3, reuse_folder="x", server={"max_num_seqs": 7, "env": {SWITCH: "0"}})
+    assert "resources.pages.images" in GlmOcrRecognizer.code
     for change in (
         {"revision": "r2"},
         {"prompts": {"table": "?"}},
         {"tries": 1},
         {"sampling": {"top_k": 1}},
         {"server": {"max_image_tokens": 3000}},
+        {"server": {"max_model_len": 9000}},
+        {"server": {"mm_processor": {"max_pixels": 10_000}}},
+        {"server": {"env": {SWITCH: "1"}}},
     ):
         assert recipe(**change) != recipe()  # type: ignore[arg-type]
+    before = recipe()
+    monkeypatch.setattr("resources.engine.version", lambda package: "0")
+    assert recipe() != before
 
 
 def test_a_prompt_for_what_is_not_read_is_refused() -> None:

@@ -257,6 +257,22 @@ def test_a_long_text_fails_as_a_whole(tokenizer: Path) -> None:
     assert (made.state, made.vector) == (State.FAILED, None)
 
 
+def test_a_text_is_done_when_its_last_request_is(tokenizer: Path) -> None:
+    import asyncio
+
+    async def reply(asked: Request) -> web.Response:
+        if asked.number == 0:
+            return error(400, "no room")
+        await asyncio.sleep(0.3)
+        return await sound(asked)
+
+    with VectorDouble(vectors=reply) as double:
+        qwen = embedder(double, tokenizer, max_tokens=128)
+        made = only(list(qwen.embed_texts([("t", "글 " * 300)])))
+    assert made.state is State.FAILED
+    assert qwen.report()["tokens"] == sum(asked.read for asked in double.requests[1:])
+
+
 @given(st.text(alphabet="가나다abc .\n\u0301😀", max_size=400), st.integers(70, 200))
 def test_passages_are_the_text_within_the_limit(tokenizer: Path, text: str, most: int) -> None:
     plain = qwen_tokenizer()
@@ -485,7 +501,7 @@ def test_the_figures_are_those_of_the_last_run(tokenizer: Path) -> None:
     assert "passages" not in qwen.report()
 
 
-def test_the_recipe_follows_what_changes_results_only(tmp_path: Path) -> None:
+def test_the_recipe_follows_what_changes_results_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def recipe(revision: str = "r1", server: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         common: dict[str, Any] = {"mode": "external", "urls": ["http://x"], "runner": "pooling"}
         made = VLLMServer(model="qwen", revision=revision, **{**common, **(server or {})})
@@ -503,8 +519,12 @@ def test_the_recipe_follows_what_changes_results_only(tmp_path: Path) -> None:
         {"max_pixels": 1_000_000},
         {"tokenizer": str(other)},
         {"server": {"dtype": "float16"}},
+        {"server": {"mm_processor": {"images_kwargs": {"do_normalize": False}}}},
     ):
         assert recipe(**change) != recipe()  # type: ignore[arg-type]
+    before = recipe()
+    monkeypatch.setattr("resources.engine.version", lambda package: "0")
+    assert recipe() != before
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,8 @@ class Asking:
             os.kill(os.getpid(), signal.SIGKILL)
         if job == ["raise"]:
             raise ValueError("cannot be prepared")
+        if job == ["full"]:
+            raise EngineError("the disk is full")
         return job
 
     async def finish(self, ready: list[str], client: Client) -> tuple[str, ...]:
@@ -351,6 +353,11 @@ def test_a_job_that_cannot_be_prepared_leaves_the_others() -> None:
         ("lost", "raise", "preparing it failed: ValueError: cannot be prepared")
     ]
     assert len(results) == 4
+
+
+def test_what_no_job_can_be_prepared_without_ends_the_run() -> None:
+    with HttpDouble(parrot) as double, pytest.raises(EngineError, match="the disk is full"):
+        list(crew(Servers([double])).run([["full"], *jobs(3)]))
 
 
 def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sent_again() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 import psutil
 import pytest
+from aiohttp import web
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
@@ -23,14 +24,16 @@ from kopub_cli.serve import app
 from resources.errors import EngineError
 from resources.vllm.diagnosis import likely_cause
 from resources.vllm.endpoint import Endpoint, Meter
-from resources.vllm.flags import serve_arguments
-from resources.vllm.folder import Phase, ServerFolder
+from resources.vllm.flags import serve_arguments, serve_environment
+from resources.vllm.folder import Phase, ServerFolder, moved
 from resources.vllm.gpu import visible
-from resources.vllm.inventory import servers
+from resources.vllm.inventory import servers, stop
 from resources.vllm.metrics import parse, report
+from resources.vllm.plugin import SWITCH
 from resources.vllm.progress import LogTail
 from resources.vllm.ready import probe
 from resources.vllm.server import VLLMServer
+from tests.http_double import HttpDouble
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
 
@@ -266,6 +269,16 @@ def test_a_killed_supervisor_takes_the_server_along_and_a_restart_replaces_both(
         renewed = server.restart(endpoint)
         assert renewed.boot > endpoint.boot
         generate(renewed)
+
+
+def test_a_supervisor_killed_while_it_stops_is_replaced(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        os.kill(state_of(server, runtime).supervisor, signal.SIGKILL)
+        until(lambda: not processes(tmp_path))
+        folder = ServerFolder(runtime / server.key)
+        folder.write_state(moved(state_of(server, runtime), Phase.STOPPING))
+        generate(server.restart(endpoint))
 
 
 def test_a_killed_guard_takes_the_server_along(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
@@ -607,6 +620,20 @@ def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, An
         VLLMServer(**external, urls=urls).lease().__enter__()
 
 
+def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(request: web.Request) -> web.Response:
+        return web.Response(status=404)
+
+    monkeypatch.setattr("tests.http_double._version", none)
+    with HttpDouble() as double:
+        external: dict[str, Any] = {"model": "m", "revision": "r", "mode": "external", "images_per_prompt": 0}
+        external["urls"] = [double.url]
+        with VLLMServer(**external).lease() as endpoint:
+            assert endpoint.urls == (double.url,)
+        with pytest.raises(EngineError, match=r"does not say which vLLM it is .* leave `version` empty"):
+            VLLMServer(**external, version="0.32.0").lease().__enter__()
+
+
 # --- configuration ------------------------------------------------------------------------------
 
 
@@ -640,6 +667,15 @@ def test_the_flags_say_what_the_fields_say(fields: dict[str, Any]) -> None:
     assert "--no-enable-prefix-caching" in flags
     assert arguments[-1] == "--enforce-eager"
     assert not {"--api-key", "--port"} & set(flags)
+
+
+def test_only_a_profile_turns_the_encoder_on(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    with VLLMServer(**fields).lease():
+        assert {process.environ()[SWITCH] for process in processes(tmp_path)} == {"0"}
+    assert serve_environment(VLLMServer(**{**fields, "env": {SWITCH: "1"}}))[SWITCH] == "1"
 
 
 def test_weights_are_identified_by_commit_or_by_content(fields: dict[str, Any], checkpoint: Path) -> None:
@@ -728,6 +764,14 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
         generate(endpoint)
     assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
     assert run(app, ["stop"]).exit_code == 0
+    assert not processes(tmp_path)
+
+
+def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, Any], tmp_path: Path) -> None:
+    with VLLMServer(**fields).lease():
+        (server,) = servers()
+    until(lambda: not psutil.pid_exists(server.state.supervisor))
+    stop(server, force=True)  # a user of then is none now
     assert not processes(tmp_path)
 
 

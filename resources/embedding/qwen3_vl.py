@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from resources.embedding.base import Embedder, Embedding
 from resources.embedding.page_pictures import PATCH
 from resources.embedding.vector_makers import Manner, PageJob, PageVectors, TextJob, TextVectors
+from resources.engine import releases
 from resources.errors import EngineError
 from resources.pages.page import Page
 from resources.recipe import file_sha256
@@ -80,7 +81,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def weights(self) -> dict[str, str]:
         own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
-        return {**super().weights(), **own}
+        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageVectors, self._manner(self.instruction), self.tokenizer_file())

@@ -17,7 +17,7 @@ from resources.embedding.vector_requests import PATH, Answer, picture_request, r
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.images import decode
 from resources.states import State
-from resources.vllm.client import Client, Refused, Unanswered
+from resources.vllm.client import Client, Refused, Unanswered, together
 
 _SURE = 3
 """Vectors of another width, and none of the right one, after which the server serves another model."""
@@ -97,7 +97,7 @@ class VectorMaker:
         if ready.settled is not None:
             return ready.settled, ready.figures
         try:
-            parts = await asyncio.gather(*(self._ask(ready, ask, client) for ask in ready.asks))
+            parts = await together(self._ask(ready, ask, client) for ask in ready.asks)
             made = Embedding(ready.id, State.OK, self._pooled(parts))
         except Refused as error:
             made = await self._refused(ready, str(error))

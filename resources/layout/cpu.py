@@ -27,20 +27,18 @@ _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SK
 class CpuLayout(LayoutDetector):
     """Regions from ink, rules and white space (recursive XY-cut): no model, no download, any machine."""
 
-    code: ClassVar[tuple[str, ...]] = tuple(
-        f"resources.layout.{module}"
-        for module in (
-            "cpu",
-            "segmentation",
-            "labelling",
-            "xycut",
-            "lines",
-            "rules",
-            "figures",
-            "formulas",
-            "boxes",
-            "ink",
-        )
+    code: ClassVar[tuple[str, ...]] = (
+        "resources.layout.boxes",
+        "resources.layout.cpu",
+        "resources.layout.figures",
+        "resources.layout.formulas",
+        "resources.layout.ink",
+        "resources.layout.labelling",
+        "resources.layout.lines",
+        "resources.layout.rules",
+        "resources.layout.segmentation",
+        "resources.layout.xycut",
+        "resources.pages.images",
     )
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 

@@ -29,6 +29,8 @@ narrowest cells (60 x 40 px, ten tokens) and LaTeX commands take more. Ordinary 
 needs 0.7. A longer answer is not cut: it is asked for again with all the room there is.
 """
 _IMAGE = "\0"
+_WHOLE = ("stop", "length")
+"""Reasons to end that are the model's or the request's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,11 @@ def _frame(model: str, prompt: str, media_type: str, options: str) -> tuple[byte
 
 
 def read_answer(answer: Any) -> Answer:
-    """The answer to a request. Raises `LookupError` or `TypeError` for JSON that is none."""
+    """The answer to a request. Raises `LookupError`, `TypeError` or `ValueError` for JSON that is no whole one."""
     choice = answer["choices"][0]
+    # A server that is stopped or sent to sleep sends what it has so far, with status 200, as "abort".
+    if choice["finish_reason"] not in _WHOLE:
+        raise ValueError(f"it ended by {choice['finish_reason']!r}")
     text = choice["message"]["content"]
     usage = answer.get("usage") or {}
     return Answer(text or "", str(choice["finish_reason"]), int(usage.get("completion_tokens", 0)))

@@ -32,6 +32,7 @@ class TesseractRecognizer(Recognizer):
         "resources.layout.ink",
         "resources.layout.lines",
         "resources.layout.rules",
+        "resources.pages.images",
         "resources.recognition.crops",
         "resources.recognition.korean",
         "resources.recognition.leaders",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from resources.engine import releases
 from resources.layout.base import Region, Task
 from resources.pages.page import Page
 from resources.recipe import code_fingerprint, fingerprint
@@ -35,6 +36,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         "resources.recognition.answers",
         "resources.recognition.ladder",
         "resources.recognition.tables_html",
+        "resources.pages.images",
     )
     asked_code: ClassVar[tuple[str, ...]]
     """What makes a request of a crop. The modules that judge answers are not among them: they judge kept ones too."""
@@ -64,6 +66,13 @@ class VlmRecognizer(ServedEngine, Recognizer):
         if unknown:
             raise ValueError(f"{sorted(unknown)[0]!r} is not read; prompts are for {', '.join(sorted(read))}")
         return by_name(cls.own_prompts) | prompts
+
+    def recipe(self) -> dict[str, Any]:
+        """Also the room that answers have: a longer one is cut off, and its region failed."""
+        return {**super().recipe(), "max_model_len": self.server.max_model_len}
+
+    def weights(self) -> dict[str, str]:
+        return {**super().weights(), **releases("opencv-python-headless")}
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)

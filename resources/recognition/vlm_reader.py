@@ -20,7 +20,7 @@ from resources.recognition.region_reuse import RegionReuse, region_key
 from resources.recognition.tables_html import join_tables
 from resources.recognition.vision_crops import Picture, cut, has_ink, strips
 from resources.states import State
-from resources.vllm.client import Client, Refused, TooLarge, Unanswered
+from resources.vllm.client import Client, Refused, TooLarge, Unanswered, together
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,10 +190,8 @@ class VlmReader:
             try:
                 reading = await self._try(client, ready, ask, rung)
             except Unanswered as error:
-                ready.figures["regions_failed"] += 1
-                return RegionText(
-                    region.index, region.label, "", State.FAILED, str(error), "error", len(made), _seconds(readings)
-                )
+                readings.append(_no_reading(Problem.REFUSED, str(error)))
+                break
             readings.append(reading)
             if reading.doubt is None or _confirmed(readings):
                 seconds = _seconds(readings)
@@ -211,7 +209,7 @@ class VlmReader:
         else:
             again = asyncio.get_running_loop().run_in_executor(None, self._again, ready.job, ask.region, rung)
             pictures = await again
-        parts = await asyncio.gather(*(self._ask(client, ready, ask.region, each, rung) for each in pictures))
+        parts = await together(self._ask(client, ready, ask.region, each, rung) for each in pictures)
         return parts[0] if len(parts) == 1 else _joined(ask.region.task, parts)
 
     def _again(self, job: PageJob, region: Region, rung: Try) -> list[Picture]:
@@ -234,9 +232,13 @@ class VlmReader:
             answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, crop.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
-            return _Reading(Answer("", "error", 0), "", Doubt(problem, f"the server refused it: {error}", 0), 0.0)
+            return _no_reading(problem, f"the server refused it: {error}")
         ready.figures["answer_tokens"] += answer.tokens
         return self._judged(answer, region.task, seconds)
+
+
+def _no_reading(problem: Problem, reason: str) -> _Reading:
+    return _Reading(Answer("", "error", 0), "", Doubt(problem, reason, 0), 0.0)
 
 
 def _confirmed(readings: Sequence[_Reading]) -> bool:

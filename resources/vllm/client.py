@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -105,6 +105,17 @@ class _TimedOut(_Passing):
 
 class _Gone(Exception):
     """Nobody listens there."""
+
+
+async def together(asked: Iterable[Awaitable[Answer]]) -> list[Answer]:
+    """All answers, or the first error, once every one has ended: none goes on for a job that is done."""
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    answers: list[Answer] = []
+    for each in ended:
+        if isinstance(each, BaseException):
+            raise each
+        answers.append(each)
+    return answers
 
 
 class Turns:
@@ -225,8 +236,8 @@ class Client:
     ) -> tuple[Answer, float]:
         """What `read` makes of the JSON that answers `body`, and the seconds it took since it was sent.
 
-        `read` raises `LookupError` or `TypeError` for an answer of another shape, which is then asked
-        for again. Raises `Refused`, `Unanswered`, or `EngineError` when no request can be answered.
+        `read` raises `LookupError`, `TypeError` or `ValueError` for an answer of another shape, which is
+        then asked for again. Raises `Refused`, `Unanswered`, or `EngineError` when no request can be answered.
         """
         async with self.turns.turn(flow, cost):
             started = time.perf_counter()

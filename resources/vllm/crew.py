@@ -41,7 +41,7 @@ class Handler(Protocol[Job_contra, Ready, Result_co]):
     """What a worker does with a job. Made anew in every worker; `close` is called at its end."""
 
     def prepare(self, job: Job_contra) -> Ready:
-        """The work before the first request; runs in one of the worker's threads."""
+        """The work before the first request; runs in one of the worker's threads. `EngineError` ends the run."""
         ...
 
     async def finish(self, ready: Ready, client: Client) -> Result_co:
@@ -367,6 +367,8 @@ class _Desk:
             number, job = await self._jobs.get()
             try:
                 ready = await loop.run_in_executor(None, handler.prepare, job)
+            except EngineError:
+                raise  # it would be the same for every job
             except Exception as error:
                 self.send("lost", number, f"preparing it failed: {type(error).__name__}: {error}")
                 continue

@@ -3,6 +3,8 @@
 import json
 from typing import TYPE_CHECKING
 
+from resources.vllm.plugin import SWITCH
+
 if TYPE_CHECKING:
     from resources.vllm.server import VLLMServer
 
@@ -15,6 +17,8 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     # Log lines arrive when they are printed.
     "PYTHONUNBUFFERED": "1",
+    # A recipe tells that the encoder is on, so only a profile turns it on, not the shell of a first user.
+    SWITCH: "0",
 }
 """What a server's environment gets unless the profile's `env` says otherwise."""
 

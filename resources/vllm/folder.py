@@ -104,7 +104,7 @@ class ServerFolder:
 
     @property
     def processes(self) -> Path:
-        """Locked until the last process of the server is gone, also when the supervisor was killed."""
+        """Locked by the supervisor and its guards: until the last process is gone, also when one of them was killed."""
         return self.path / "processes"
 
     @property

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def stop(server: Server, force: bool = False) -> None:
     if server.users and not force:
         users = ", ".join(map(str, server.users))
         raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
-    os.kill(server.state.supervisor, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just stopped by itself
+        os.kill(server.state.supervisor, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_SECONDS
     while server.folder.supervised:
         if time.monotonic() > deadline:

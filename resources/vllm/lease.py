@@ -37,6 +37,7 @@ _TURN_SECONDS = 1.0
 """Every start waits for an instant; longer is for a GPU."""
 _SHOWN = 20
 """Log lines shown when a start fails."""
+_ENDED = (Phase.STOPPED, Phase.FAILED)
 _ROOT = Path(__file__).resolve().parents[2]
 
 _in_use: list[tuple[str, frozenset[str], bool]] = []
@@ -93,10 +94,9 @@ def _ready(
                 news.finish(state)
                 return _endpoint(folder, state)
             news.tell(state)
-        elif state is not None and joined is not None and state.boot >= joined and not state.phase.lives:
-            if state.phase is not Phase.STOPPING:
-                raise news.failure(state)
-        elif not supervised:
+        elif state is not None and joined is not None and state.boot >= joined and state.phase in _ENDED:
+            raise news.failure(state)
+        elif not supervised:  # also when it was killed while it stopped the server
             if started == _SUPERVISORS:
                 raise EngineError(f"{started} supervisors of {_name(folder)} vanished; see {folder.supervisor_log}")
             _start_supervisor(folder, specification)

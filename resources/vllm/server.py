@@ -14,7 +14,8 @@ import dagster as dg
 from pydantic import Field, model_validator
 
 from resources.errors import EngineError
-from resources.recipe import file_sha256, fingerprint
+from resources.recipe import code_fingerprint, file_sha256, fingerprint
+from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.folder import POLL, Specification
@@ -29,6 +30,9 @@ _LIFECYCLE = frozenset(
     {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "sleep_seconds", "hang_seconds", "max_restarts"}
 )
 """How a server is kept, not which one it is: its first user decides."""
+
+_UNTOLD = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
+"""A question about itself that a server does not answer, or answers otherwise than vLLM."""
 
 
 class VLLMServer(dg.ConfigurableResource):
@@ -123,7 +127,10 @@ class VLLMServer(dg.ConfigurableResource):
         return restarted(endpoint, dg.get_dagster_logger("vllm"))
 
     def recipe_parts(self) -> dict[str, str]:
-        """What of the server determines results: the weights by commit or content, the types, vLLM's version."""
+        """What of the server determines results: the weights by commit or content, the types, vLLM's version.
+
+        Also how it prepares pictures, and this project's encoder where it is on.
+        """
         return {
             "model": self.model if self.revision else "folder",
             "revision": self.revision or _content(self._folder),
@@ -131,6 +138,8 @@ class VLLMServer(dg.ConfigurableResource):
             "quantization": self.quantization or "",
             "kv_cache_dtype": self.kv_cache_dtype or "",
             "vllm": self.version,
+            "mm_processor": fingerprint(self.mm_processor) if self.mm_processor else "",
+            "encoder": code_fingerprint(plugin.CODE) if self.env.get(plugin.SWITCH) == "1" else "",
         }
 
     @property
@@ -199,16 +208,28 @@ class VLLMServer(dg.ConfigurableResource):
             time.sleep(POLL)
         for silent in set(targets) - set(alive):
             dg.get_dagster_logger("vllm").warning("%s does not answer and is left out", silent.url)
-        for target in alive:
-            running = version(target)
-            if self.version and running.partition("+")[0] != self.version.partition("+")[0]:
-                raise EngineError(f"{target.url} is vLLM {running}, the profile says {self.version}")
+        if self.version:
+            for target in alive:
+                self._check_version(target)
         return Endpoint(tuple(target.url for target in alive), key, self.model, self.runner, self.images_per_prompt > 0)
+
+    def _check_version(self, target: Target) -> None:
+        try:
+            running = version(target)
+        except _UNTOLD as error:
+            raise EngineError(
+                f"{target.url} does not say which vLLM it is ({error}), the profile says {self.version}; "
+                "leave `version` empty for a server that has none"
+            ) from None
+        if running.partition("+")[0] != self.version.partition("+")[0]:
+            raise EngineError(
+                f"{target.url} is vLLM {running}, the profile says {self.version}; install that, or change `version`"
+            )
 
     def _problem(self, target: Target) -> str:
         try:
             names = served_models(target)
-        except (NotListening, BadProbe, TimeoutError) as error:
+        except _UNTOLD as error:
             return f"{target.url}: {error}"
         return f"{target.url} serves {', '.join(names)}"
 

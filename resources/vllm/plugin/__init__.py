@@ -8,6 +8,8 @@ import os
 
 SWITCH = "KOPUB_GLM_OCR_ENCODER"
 """Environment variable of the server; 1 turns the encoder on."""
+CODE = ("resources.vllm.plugin.glm_ocr", "resources.vllm.plugin.norm_rope")
+"""Modules that compute in place of vLLM's own when it is on."""
 
 
 def register() -> None:
