@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,8 +78,10 @@ def _sha256_of_flushed(path: Path) -> str:
 
 def _clear_left_overs(path: Path) -> None:
     for left_over in path.parent.glob(f".{path.name}.*.tmp"):
-        if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:
-            left_over.unlink(missing_ok=True)
+        # One that is gone was renamed by its writer meanwhile.
+        with suppress(FileNotFoundError):
+            if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:
+                left_over.unlink()
 
 
 def cannot_write(path: Path | str, error: OSError) -> str:

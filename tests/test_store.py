@@ -139,6 +139,15 @@ def test_a_failed_write_leaves_the_old_table_and_no_litter(tmp_path: Path, monke
     assert [path.name for path in (tmp_path / "ocr_results").iterdir()] == ["shard_00.parquet"]
 
 
+def test_a_temporary_file_that_its_writer_is_done_with_stops_nobody_else(tmp_path: Path):
+    # A name that is listed and leads nowhere, as one that is renamed between the two.
+    (tmp_path / "raw_pages").mkdir()
+    (tmp_path / "raw_pages" / ".shard_00.parquet.0a1b2c3d.tmp").symlink_to("gone")
+    store = ShardStore(url=str(tmp_path))
+    store.write("raw_pages", "shard_00", table(1), {})
+    assert store.rows("raw_pages", "shard_00") == 3
+
+
 def test_one_process_at_a_time_makes_a_table(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
     entered = threading.Event()
