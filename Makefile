@@ -12,6 +12,7 @@ help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
 
 setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
+	@mkdir -p "$(DAGSTER_HOME)"
 	@deploy/tessdata.sh $(BIN)/python
 
 demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
