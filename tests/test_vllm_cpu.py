@@ -26,6 +26,7 @@ from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments
 from resources.vllm.folder import Phase, ServerFolder, State
 from resources.vllm.server import VLLMServer
+from tests.lease_client import CLIENT
 from tests.tiny_vlm import save_glm_ocr, save_qwen3_vl
 from tests.vllm_cpu import cpu_server, needs_vllm, program
 
@@ -34,13 +35,6 @@ pytestmark = [needs_vllm, pytest.mark.timeout(900)]
 SOON = 120.0
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 256
-CLIENT = """
-import json, sys, time
-from resources.vllm.server import VLLMServer
-with VLLMServer(**json.loads(sys.argv[1])).lease() as endpoint:
-    print(endpoint.boot, endpoint.urls[0], flush=True)
-    time.sleep(float(sys.argv[2]))
-"""
 
 
 class Warm:

@@ -34,6 +34,7 @@ from resources.vllm.progress import LogTail
 from resources.vllm.ready import probe
 from resources.vllm.server import VLLMServer
 from tests.http_double import HttpDouble
+from tests.lease_client import CLIENT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
 
@@ -41,14 +42,6 @@ STUB = [sys.executable, str(Path(__file__).with_name("stub_vllm.py"))]
 ROOT = Path(__file__).resolve().parent.parent
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
-
-CLIENT = """
-import json, sys, time
-from resources.vllm.server import VLLMServer
-with VLLMServer(**json.loads(sys.argv[1])).lease() as endpoint:
-    print(endpoint.boot, endpoint.urls[0], flush=True)
-    time.sleep(float(sys.argv[2]))
-"""
 
 
 @pytest.fixture(autouse=True)

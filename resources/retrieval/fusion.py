@@ -6,7 +6,7 @@ import numpy as np
 
 from resources.retrieval.ranking import DEPTH, NO_PAGE, BestPages
 
-_K = 60
+RRF_K = 60
 """Of the original paper, which found the result not to depend on it much."""
 
 
@@ -19,7 +19,7 @@ def fuse(rankings: Sequence[np.ndarray], depth: int = DEPTH) -> np.ndarray:
     fused = np.full((len(rankings[0]), depth), NO_PAGE)
     for query, found in enumerate(zip(*rankings, strict=True)):
         pages = np.concatenate(found)
-        weights = np.concatenate([1 / (_K + 1 + np.arange(len(ranks))) for ranks in found])
+        weights = np.concatenate([1 / (RRF_K + 1 + np.arange(len(ranks))) for ranks in found])
         kept = pages != NO_PAGE
         unique, position = np.unique(pages[kept], return_inverse=True)
         best = BestPages(1, depth)

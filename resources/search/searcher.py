@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from resources.embedding.base import Embedder
 from resources.errors import KopubError
 from resources.lineage import MADE_WITH
+from resources.retrieval.fusion import RRF_K
 from resources.search.asked import By
 from resources.search.pages import Pages, ShownPage
 from resources.search.parts import Parts
@@ -27,8 +28,6 @@ ASSETS = {By.TEXT: "corpus_text_embeddings", By.IMAGE: "corpus_image_embeddings"
 
 _FUSED = 100
 """Pages of each ranking that fusion looks at."""
-_RRF_K = 60
-"""Of reciprocal rank fusion, as its authors recommend (Cormack, Clarke and Buettcher, 2009)."""
 _ENGINES = b"engines"
 
 
@@ -213,12 +212,12 @@ class Searcher:
 
 
 def _fused(rankings: Sequence[Sequence[Near]]) -> list[Near]:
-    """Reciprocal rank fusion."""
+    """Reciprocal rank fusion, as `resources.retrieval.fusion` scores it."""
     scores: dict[tuple[str, str], float] = {}
     for ranking in rankings:
         for rank, near in enumerate(ranking, start=1):
             key = near.shard, near.page_id
-            scores[key] = scores.get(key, 0.0) + 1 / (_RRF_K + rank)
+            scores[key] = scores.get(key, 0.0) + 1 / (RRF_K + rank)
     return [Near(*key, score) for key, score in sorted(scores.items(), key=lambda item: -item[1])]
 
 
