@@ -12,12 +12,11 @@ import pytest
 
 from resources.recognition.deepseek_crops import TiledPicture, tiled_picture
 from resources.recognition.deepseek_ocr import LOGITS_PROCESSOR, DeepSeekOcrRecognizer
-from resources.recognition.markdown import page_markdown
 from resources.recognition.prompts import PATH, request_body
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
-from tests.test_glm_ocr_real import ENDS, regions, sample_pages
+from tests.real_readings import assert_whole, sample_work
 from tests.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.vllm_cpu import cpu_server, needs_vllm, program
 
@@ -60,18 +59,9 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
     reader = DeepSeekOcrRecognizer(
         server=server, processes=1, tries=2, sampling={"max_tokens": 24}, reuse_folder=str(tmp_path / "reuse")
     )
-    work = [(page, regions(page)) for page in sample_pages(2)]
+    work = sample_work(2)
     with server.lease() as endpoint:
-        readings = list(reader.read(work))
-        assert Counter(reading.page_id for reading in readings) == Counter(page.page_id for page, _ in work)
-        for reading in readings:
-            assert [text.index for text in reading.regions] == list(range(7))
-            assert len(reading.crops) == 1
-            assert all(text.state in ENDS or text.state is State.BLANK for text in reading.regions)
-            assert page_markdown(reading.regions, reading.crops)
-        texts = [text for reading in readings for text in reading.regions]
-        assert any(text.content for text in texts)
-        assert all(text.reason for text in texts if text.state is State.FAILED)
+        texts = assert_whole(work, list(reader.read(work)))
         assert not any(EOS in text.content for text in texts)
         good = sum(text.state is State.OK and text.finish_reason == "stop" for text in texts)
         list(reader.read(work))

@@ -6,12 +6,9 @@ import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import huggingface_hub
-import huggingface_hub.constants
 import pyarrow as pa
 import pytest
 
@@ -27,24 +24,9 @@ from resources.retrieval import history
 from resources.settings import ROOT
 from resources.tables import RETRIEVAL_SCORES
 from tests.released import ReleasedCorpus, changed, contents, front_matter, page_tables
-from tests.writable_hub import READER, WRITER, Fault, File, WritableHub
+from tests.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
 
-REPO = "someone/pages"
 TEXTS = {"README.md", "SHA256SUMS", "manifest.json", "ATTRIBUTION.md"}
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WritableHub]:
-    """A Hub for this process, to which a writer is logged in."""
-    hub = WritableHub(REPO)
-    with hub.serve() as url:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
-        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
-        monkeypatch.setenv("HF_TOKEN", WRITER)
-        yield hub
 
 
 @pytest.fixture

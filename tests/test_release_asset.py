@@ -2,14 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import datasets
-import datasets.config
-import huggingface_hub.constants
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,21 +18,9 @@ from resources.release.local import LocalRelease
 from tests.corpora import page_image, pages, query
 from tests.harness import ASSETS, RANGE_END, RANGE_START, Platform, failure
 from tests.released import contents, load
-from tests.writable_hub import READER, WRITER, WritableHub
+from tests.writable_hub import READER, REPO, WRITER, WritableHub
 
-REPO = "someone/pages"
 PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WritableHub]:
-    hub = WritableHub(REPO)
-    with hub.serve() as url:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-        monkeypatch.setenv("HF_TOKEN", WRITER)
-        yield hub
 
 
 @pytest.fixture

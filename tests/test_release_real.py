@@ -5,13 +5,9 @@ KOPUB_TEST_PAGES names a folder of shards to take all pages of instead.
 
 import io
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
-import datasets
-import datasets.config
-import huggingface_hub.constants
 import pytest
 from PIL import Image, ImageOps
 
@@ -24,7 +20,7 @@ from resources.release.verify import verify
 from resources.settings import load_settings
 from tests.corpora import Page
 from tests.harness import ASSETS, RANGE_END, RANGE_START, Platform
-from tests.writable_hub import WRITER, WritableHub
+from tests.writable_hub import WritableHub
 
 PAGES = os.environ.get("KOPUB_TEST_PAGES")
 
@@ -44,17 +40,6 @@ def upside_down(page: Page) -> Page:
         file = io.BytesIO()
         ImageOps.flip(image).save(file, "PNG", compress_level=1)
     return page[0], file.getvalue()
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WritableHub]:
-    hub = WritableHub("someone/pages")
-    with hub.serve() as url:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-        monkeypatch.setenv("HF_TOKEN", WRITER)
-        yield hub
 
 
 @pytest.mark.timeout(1200)

@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import web
 
 WRITER, READER = "hf_writer0123456789", "hf_reader0123456789"
+REPO = "someone/pages"
 
 
 @dataclass
