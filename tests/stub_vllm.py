@@ -5,9 +5,10 @@ mind the end of the server, as vLLM's does not.
 It reads "read" from every picture and gives every text a vector of STUB_WIDTH equal numbers. Asleep it
 holds no GPU and answers nothing.
 Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
-answer), STUB_LAST_WORDS (print these and fail), STUB_LOSE_PORT (fail once, leaving this file),
-STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt around its picture), STUB_GPU (a file that
-only one server awake may hold), STUB_INSOMNIA (not to fall asleep) and STUB_COMA (not to wake up).
+answer), STUB_HELD (not to start while this file is there), STUB_LAST_WORDS (print these and fail),
+STUB_LOSE_PORT (fail once, leaving this file), STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt
+around its picture), STUB_GPU (a file that only one server awake may hold), STUB_INSOMNIA (not to fall
+asleep) and STUB_COMA (not to wake up).
 """
 
 import argparse
@@ -163,6 +164,8 @@ def main() -> None:
     sys.stdout.write("INFO 11-21 12:00:00 [loader.py:1] Loading safetensors checkpoint shards\n")
     sys.stdout.flush()
     time.sleep(float(os.environ.get("STUB_BOOT", "0")))
+    while os.path.exists(os.environ.get("STUB_HELD", "")):
+        time.sleep(0.02)
     Server(options.port, options.model).serve_forever()
 
 

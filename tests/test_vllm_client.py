@@ -1,11 +1,15 @@
 """The client and its crew against a server that misbehaves: every job ends once, whatever happens."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
+import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,15 +27,18 @@ from tests.http_double import Asked, HttpDouble, echo, error, says, truncated
 
 PATH = "/v1/chat/completions"
 HASTY = Patience(seconds=5.0, attempts=4, wait=0.001)
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
 
 
 @dataclass
 class Servers:
-    """The `Server` protocol over doubles: each restart goes to the next one."""
+    """The `Server` protocol over doubles: each restart goes to the next one, and nobody heals replicas."""
 
     doubles: list[HttpDouble]
     leases: int = 0
     restarts: list[Endpoint] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
     @contextmanager
     def lease(self) -> Iterator[Endpoint]:
@@ -44,8 +51,28 @@ class Servers:
             raise EngineError("the server keeps dying")
         return self._endpoint(len(self.restarts))
 
-    def _endpoint(self, at: int) -> Endpoint:
-        return Endpoint((self.doubles[at].url,), "secret", "glm", images=False)
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        self.doubts.append(url)
+        return endpoint
+
+    def _endpoint(self, *at: int) -> Endpoint:
+        return Endpoint(tuple(self.doubles[each].url for each in at), "secret", "glm", images=False)
+
+
+class Pair(Servers):
+    """The first two as replicas of one server."""
+
+    @contextmanager
+    def lease(self) -> Iterator[Endpoint]:
+        yield self._endpoint(0, 1)
+
+
+class Moving(Pair):
+    """The first comes back at another URL once it is doubted."""
+
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        super().heal(endpoint, url, reason)
+        return self._endpoint(2, 1)
 
 
 class Fixed:
@@ -53,12 +80,17 @@ class Fixed:
 
     def __init__(self, *urls: str) -> None:
         self._endpoint = Endpoint(urls, "secret", "glm", images=False)
+        self.doubts: list[str] = []
 
     async def current(self) -> tuple[int, Endpoint]:
         return 1, self._endpoint
 
     async def renew(self, generation: int, reason: str) -> None:
         raise EngineError(reason)
+
+    def doubt(self, generation: int, url: str, reason: str) -> None:
+        assert url in reason
+        self.doubts.append(reason)
 
 
 def body(text: str) -> bytes:
@@ -68,6 +100,12 @@ def body(text: str) -> bytes:
 
 def words(answer: Any) -> str:
     return answer["choices"][0]["message"]["content"]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(SOON):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 async def ask(client: Client, text: str = "x", flow: str = "page") -> str:
@@ -192,6 +230,99 @@ def test_another_replica_answers_for_one_that_is_gone() -> None:
                 return await asyncio.gather(*(ask(client, str(i)) for i in range(10)))
 
         assert len(asyncio.run(run())) == len(good.asked) == 10
+
+
+def hanging(well: threading.Event) -> Callable[[Asked], Awaitable[web.StreamResponse]]:
+    """Answers nothing until it is well, and then, too late for many, what it was asked."""
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        while not well.is_set():
+            await asyncio.sleep(0.01)
+        return says(asked.prompt)
+
+    return reply
+
+
+def test_a_replica_that_hangs_is_reported_and_used_again_once_it_answers() -> None:
+    well = threading.Event()
+    once = Patience(seconds=0.5, attempts=2, wait=0.001)  # its hang is all that a request bears
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> None:
+        link = Fixed(bad.url, good.url)
+        async with Client(link, 8, once) as client:
+            assert len(await asyncio.gather(*(ask(client, str(i)) for i in range(12)))) == 12
+            lost = len(bad.asked)
+            assert lost == 4
+            await until(lambda: len(link.doubts) > 1)
+            assert set(link.doubts) == {f"{bad.url} hangs: it generates nothing"}
+            await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
+            assert len(bad.asked) == lost
+            well.set()
+            async with asyncio.timeout(SOON):
+                while len(bad.asked) == lost:
+                    await ask(client)
+            told = len(link.doubts)
+            await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
+            assert len(link.doubts) == told
+
+    with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble() as good:
+        asyncio.run(run(bad, good))
+
+
+def test_what_a_replica_does_not_answer_in_time_is_not_lost_when_it_has_just_hung() -> None:
+    never = threading.Event()
+
+    async def last_words(asked: Asked) -> web.StreamResponse:
+        if asked.number != 1:
+            return await hanging(never)(asked)
+        await asyncio.sleep(0.3)
+        return says(asked.prompt)
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
+        once = Patience(seconds=0.5, attempts=2, wait=0.001)
+        async with Client(Fixed(bad.url, good.url), 4, once) as client:
+            return await asyncio.gather(*(ask(client, str(i)) for i in range(4)))
+
+    with HttpDouble(last_words, probe=hanging(never)) as bad, HttpDouble(parrot) as good:
+        assert asyncio.run(run(bad, good)) == ["0", "1", "2", "3"]
+
+
+def test_all_that_is_under_way_at_a_replica_leaves_it_when_one_request_finds_it_hanging(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never, free = threading.Event(), threading.Event()
+    monkeypatch.setattr("resources.vllm.client._PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("resources.vllm.client._SILENT_SECONDS", 3600)
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
+        async with Client(Fixed(bad.url, good.url), 8, Patience(seconds=3600, wait=0.001)) as client:
+            patient = [asyncio.create_task(ask(client, str(i))) for i in range(2)]
+            await until(lambda: bad.asked and good.asked)
+            monkeypatch.setattr("resources.vllm.client._SILENT_SECONDS", 0.1)
+            finder = asyncio.create_task(ask(client, "2"))
+            await until(lambda: len(bad.asked) == 2)
+            free.set()
+            async with asyncio.timeout(SOON):
+                return await asyncio.gather(*patient, finder)
+
+    with HttpDouble(hanging(never), probe=hanging(never)) as bad, HttpDouble(hanging(free)) as good:
+        assert asyncio.run(run(bad, good)) == ["0", "1", "2"]
+
+
+def test_a_replica_that_takes_no_connection_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resources.vllm.client._CONNECT_SECONDS", 0.2)
+
+    async def run(url: str, good: HttpDouble) -> tuple[str, list[str]]:
+        link = Fixed(url, good.url)
+        async with Client(link, 4, HASTY) as client:
+            return await ask(client), link.doubts
+
+    with socket.socket() as full, socket.socket() as only, HttpDouble() as good:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        only.connect(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        assert asyncio.run(run(url, good)) == ("read 0", [f"{url} takes no connection"])
 
 
 def test_what_is_under_way_is_bounded() -> None:
@@ -401,6 +532,51 @@ def test_two_processes_that_lose_the_server_together_lead_to_one_restart() -> No
         servers = Servers([gone, good])
         assert len(list(crew(servers, processes=2).run(jobs(12)))) == 12
         assert len(servers.restarts) == 1
+
+
+def test_a_replica_that_came_back_at_another_url_is_used_there() -> None:
+    with HttpDouble(parrot) as gone, HttpDouble(parrot) as good, HttpDouble(parrot) as moved:
+        gone.die()
+        servers = Moving([gone, good, moved])
+        given: list[list[str]] = []
+
+        def stream() -> Iterator[list[str]]:
+            deadline = time.monotonic() + SOON
+            for number in itertools.count():
+                if len(moved.asked) > 5:
+                    return
+                assert time.monotonic() < deadline, "it was never used"
+                given.append([f"{number}.0"])
+                yield given[-1]
+
+        results = list(crew(servers, processes=2).run(stream()))
+        assert sorted(results) == sorted(map(tuple, given))
+        assert servers.doubts == [gone.url]
+        assert servers.restarts == []
+
+
+def test_pages_are_prepared_while_a_replica_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    well = threading.Event()
+    monkeypatch.setattr("resources.vllm.client._SILENT_SECONDS", 0.1)
+
+    given: list[list[str]] = []
+
+    def stream() -> Iterator[list[str]]:
+        while not well.is_set():
+            given.append([f"{len(given)}.0"])
+            yield given[-1]
+
+    with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble(parrot) as good:
+        servers = Pair([bad, good])
+        patience = Patience(seconds=3600, wait=0.001)
+        coming = Crew(servers, Asking, lost, 4, patience, processes=1, threads=1).run(stream())
+        results = []
+        while not bad.probes:
+            results.append(next(coming))
+        results += [next(coming) for _ in range(30)]  # more than were prepared
+        assert servers.doubts == []
+        well.set()
+        assert sorted([*results, *coming]) == sorted(map(tuple, given))
 
 
 def test_a_server_that_cannot_be_restarted_ends_the_run_with_its_reason() -> None:

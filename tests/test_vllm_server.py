@@ -1,6 +1,7 @@
 """The managed server's life: with a double of `vllm serve` here, with vLLM itself in test_vllm_cpu.py."""
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -22,6 +23,8 @@ from typer.testing import CliRunner
 
 from kopub_cli.serve import app
 from resources.errors import EngineError
+from resources.vllm.client import Client, Patience
+from resources.vllm.crew import Crew
 from resources.vllm.diagnosis import likely_cause
 from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments, serve_environment
@@ -104,13 +107,13 @@ def processes(tmp_path: Path) -> list[psutil.Process]:
     return found
 
 
-def get(endpoint: Endpoint, path: str) -> Any:
-    with urllib.request.urlopen(endpoint.urls[0] + path, timeout=SOON) as response:
+def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
+    with urllib.request.urlopen(endpoint.urls[replica] + path, timeout=SOON) as response:
         return json.loads(response.read())
 
 
-def generate(endpoint: Endpoint, seconds: float = SOON) -> None:
-    probe(endpoint.targets[0], seconds)
+def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> None:
+    probe(endpoint.targets[replica], seconds)
 
 
 def client(fields: dict[str, Any], seconds: float) -> subprocess.Popen[str]:
@@ -347,6 +350,155 @@ def test_restarts_are_bounded(fields: dict[str, Any], tmp_path: Path) -> None:
     until(lambda: not processes(tmp_path))
     with server.lease() as fresh:  # a new user begins anew
         generate(fresh)
+
+
+# --- one replica of several ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(fields: dict[str, Any]) -> VLLMServer:
+    return VLLMServer(**{**fields, "replicas": 2})
+
+
+def ready(server: VLLMServer, runtime: Path, boot: int) -> Callable[[], bool]:
+    return lambda: (state := state_of(server, runtime)).phase is Phase.READY and state.boot == boot
+
+
+class Reading:
+    """A handler whose job is the text of one request."""
+
+    def prepare(self, job: str) -> str:
+        return job
+
+    async def finish(self, ready: str, client: Client) -> str:
+        content = [{"type": "text", "text": ready}]
+        body = json.dumps({"model": await client.model(), "messages": [{"role": "user", "content": content}]})
+        answer = await client.post("/v1/chat/completions", body.encode(), lambda said: said["choices"], ready, 1.0)
+        return f"{ready} {answer[0][0]['message']['content']}"
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_replica_that_hangs_is_restarted_by_itself_while_a_run_goes_on(fields: dict[str, Any], runtime: Path) -> None:
+    fields["env"]["STUB_STEP"] = "0.02"
+    server = VLLMServer(**{**fields, "replicas": 2})
+    with server.lease() as endpoint:
+        before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
+        given: list[str] = []
+
+        def used_again() -> bool:
+            if not ready(server, runtime, endpoint.boot + 1)():
+                return False
+            # Its readiness and a look at it are two.
+            return dataclasses.replace(endpoint, urls=endpoint.urls[1:]).samples()["vllm:generation_tokens_total"] > 9
+
+        def stream() -> Iterator[str]:
+            deadline = time.monotonic() + SOON
+            for number in itertools.count():
+                if number == 10:
+                    os.kill(before[1][1], signal.SIGSTOP)
+                elif number > 10 and used_again():
+                    return
+                assert time.monotonic() < deadline, "it was never used again"
+                given.append(str(number))
+                yield given[-1]
+
+        crew = Crew(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, Patience(1.0, 4, 0.01), 1)
+        results = list(crew.run(stream()))
+        assert sorted(results) == sorted(f"{text} read" for text in given)
+        assert get(endpoint, "/processes", 0) == before[0]
+        assert not set(get(endpoint, "/processes", 1)) & set(before[1])
+
+
+def test_only_the_replica_in_doubt_is_looked_at(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
+        for _, engine in before:
+            os.kill(engine, signal.SIGSTOP)  # the first is as one that works on something long
+        assert pair.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint
+        until(ready(pair, runtime, endpoint.boot + 1))
+        os.kill(before[0][1], signal.SIGCONT)
+        generate(endpoint)
+        generate(endpoint, replica=1)
+        assert get(endpoint, "/processes", 0) == before[0]
+        assert get(endpoint, "/processes", 1) != before[1]
+
+
+def test_a_replica_doubted_without_reason_or_too_late_lives_on(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        before = get(endpoint, "/processes", 1)
+        os.kill(before[1], signal.SIGSTOP)
+        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(pair, runtime, endpoint.boot + 1))
+        healed = get(endpoint, "/processes", 1)
+        assert healed != before
+        ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # of who asked for the old one
+        now = pair.heal(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
+        assert (now.boot, now.urls) == (endpoint.boot + 1, endpoint.urls)
+        until(ready(pair, runtime, endpoint.boot + 2))
+        assert get(endpoint, "/processes", 1) == healed
+        assert len(state_of(pair, runtime).restarts) == 1
+
+
+def test_who_comes_while_a_replica_is_restarted_waits_for_it(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    held = tmp_path / "held"
+    fields["env"]["STUB_HELD"] = str(held)
+    fields["replicas"] = 2
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        held.touch()
+        os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
+        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(lambda: state_of(server, runtime).phase is Phase.STARTING)
+        assert server.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
+        assert "starting, 1 restarts" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
+        generate(endpoint)
+        other = client(fields, 0)
+        held.unlink()
+        assert said(other) == [str(endpoint.boot + 1), endpoint.urls[0]]
+        assert other.wait(SOON) == 0
+        assert endpoint.alive(SOON)
+
+
+def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    lost = tmp_path / "lost"
+    lost.touch()
+    fields["env"]["STUB_LOSE_PORT"] = str(lost)
+    server = VLLMServer(**{**fields, "replicas": 2})
+    with server.lease() as endpoint:
+        lost.unlink()
+        os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
+        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(server, runtime, endpoint.boot + 1))
+        now = server.heal(endpoint, endpoint.urls[1], "nobody listens")
+        assert now.urls[0] == endpoint.urls[0]
+        assert now.urls[1] != endpoint.urls[1]
+        generate(now, replica=1)
+        assert server.restart(endpoint) == now
+        assert now.alive(SOON)
+
+
+def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(pair, runtime, endpoint.boot + 1))
+        for replica in (0, 1):
+            os.kill(get(endpoint, "/processes", replica)[1], signal.SIGSTOP)
+        renewed = pair.restart(endpoint)
+        assert renewed.boot == endpoint.boot + 2
+        assert renewed.alive(SOON)
+
+
+def test_nothing_is_done_for_a_replica_of_external_servers(fields: dict[str, Any], runtime: Path) -> None:
+    with VLLMServer(**fields).lease() as managed:
+        external = VLLMServer(mode="external", model="m", revision="r", urls=list(managed.urls))
+        assert external.heal(managed, managed.urls[0], "it hangs") == managed
+        assert not list(runtime.glob("*/restart-*"))
 
 
 # --- starts that fail ---------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The one HTTP client of model servers: bounded in flight, fair between jobs, bounded in its second tries.
 
 An error is either the request's own fault (`Refused`), a server's that may pass (retried here), or
-a server that is gone, in which case a new endpoint is asked for and the request is sent again.
+a server that is gone, in which case a new endpoint is asked for and the request is sent again. One of
+several replicas that is gone is reported, and the others are used until it answers.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -39,8 +41,8 @@ _PROBE_SECONDS = 30.0
 """A server under full load answers one token in a few seconds; one that hangs never does."""
 _SILENT_SECONDS = 60.0
 """Without an answer to anything for so long, a server is looked after."""
-_DOWN_SECONDS = 30.0
-"""How long the other replicas are used instead of one that was found gone."""
+_RETURN_SECONDS = 5.0
+"""Between two looks at a replica that was found gone: nothing beside its start of a minute."""
 _SERVER_FAULTS = 500
 _SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
 """In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
@@ -49,7 +51,7 @@ _MESSAGE = 300
 
 
 class Server(Protocol):
-    """What starts and keeps the servers. Both methods raise `EngineError` when there is no server to be had."""
+    """What starts and keeps the servers. `lease` and `restart` raise `EngineError` when there is none to be had."""
 
     def lease(self) -> AbstractContextManager[Endpoint]:
         """An endpoint for as long as the context is held."""
@@ -57,6 +59,13 @@ class Server(Protocol):
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint that replaces one which died or hangs."""
+        ...
+
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        """Have the replica at `url` looked after while the others are used; the endpoint as it is now.
+
+        Returns at once, and may be called until the replica answers again.
+        """
         ...
 
 
@@ -67,6 +76,10 @@ class Link(Protocol):
 
     async def renew(self, generation: int, reason: str) -> None:
         """Return once there is an endpoint newer than `generation`."""
+        ...
+
+    def doubt(self, generation: int, url: str, reason: str) -> None:
+        """Report that one replica of `generation` is gone while others answer. Returns at once."""
         ...
 
 
@@ -177,10 +190,13 @@ class _Replica:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.up = True
         self.under_way = 0
         self.last_sign = time.monotonic()
-        self.down_until = 0.0
         self.look: asyncio.Task[bool] | None = None
+        self.hangs: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done from a look that finds nobody at work to the next that does."""
+        self.returning: asyncio.Task[None] | None = None
         headers = {"Content-Type": "application/json"}
         if target.api_key:
             headers["Authorization"] = f"Bearer {target.api_key}"
@@ -188,8 +204,9 @@ class _Replica:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers)
 
     async def close(self) -> None:
-        if self.look is not None:
-            self.look.cancel()
+        for task in (self.look, self.returning):
+            if task is not None:
+                task.cancel()
         await self._session.close()
 
     async def post(self, path: str, body: bytes, seconds: float) -> tuple[int, Any, bytes]:
@@ -200,6 +217,8 @@ class _Replica:
                 return response.status, response.headers, await response.read()
         except aiohttp.ClientConnectorError as error:
             raise _Gone(f"nobody listens at {self.target.url}: {error.os_error.strerror or error.os_error}") from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _Gone(f"{self.target.url} takes no connection") from error
         except TimeoutError as error:
             raise _TimedOut(f"no answer within {seconds:.0f} s") from error
         except aiohttp.ClientError as error:
@@ -217,6 +236,8 @@ class Client:
         self._generation = 0
         self._replicas: list[_Replica] = []
         self._former: list[_Replica] = []
+        # Not the loop's own threads: a look at a server that hangs would keep one from preparing pages.
+        self._looks = ThreadPoolExecutor(thread_name_prefix="look")
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,6 +247,7 @@ class Client:
     ) -> None:
         for replica in (*self._former, *self._replicas):
             await replica.close()
+        self._looks.shutdown(wait=False, cancel_futures=True)
 
     async def model(self) -> str:
         """The name that requests call the model by. Asks for the endpoint when there is none yet."""
@@ -293,8 +315,7 @@ class Client:
         return wait_random_exponential(self._patience.wait, max=20.0)(state)
 
     def _up(self) -> list[_Replica]:
-        now = time.monotonic()
-        return [replica for replica in self._replicas if replica.down_until <= now]
+        return [replica for replica in self._replicas if replica.up]
 
     async def _once(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         replica = min(self._up(), key=lambda replica: replica.under_way, default=None)
@@ -304,7 +325,7 @@ class Client:
         try:
             status, headers, content = await self._watched(replica, path, body)
         except _Gone as error:
-            replica.down_until = time.monotonic() + _DOWN_SECONDS
+            self._put_aside(replica, str(error))
             if not self._up():
                 raise
             raise _Passing(str(error)) from error
@@ -323,13 +344,33 @@ class Client:
         silence = min(_SILENT_SECONDS, self._patience.seconds)
         try:
             while True:
-                done, _ = await asyncio.wait({exchange}, timeout=silence)
-                if done:
+                await asyncio.wait({exchange, replica.hangs}, timeout=silence, return_when=asyncio.FIRST_COMPLETED)
+                late = exchange.done() and isinstance(exchange.exception(), _TimedOut)
+                if exchange.done() and not late:
                     return exchange.result()
-                if time.monotonic() - replica.last_sign >= silence and not await self._alive(replica):
+                silent = late or time.monotonic() - replica.last_sign >= silence
+                if replica.hangs.done() or (silent and not await self._alive(replica)):
                     raise _Gone(f"{replica.target.url} hangs: it generates nothing")
+                if late:
+                    return exchange.result()
         finally:
             exchange.cancel()
+
+    def _put_aside(self, replica: _Replica, reason: str) -> None:
+        """Use the others until this one answers again; one of a former endpoint will not be used again."""
+        if replica.up and replica in self._replicas:
+            replica.up = False
+            replica.returning = asyncio.create_task(self._take_back(replica, reason))
+
+    async def _take_back(self, replica: _Replica, reason: str) -> None:
+        """Use a replica again once it answers, and report it until then: a report may come at a bad moment."""
+        while replica in self._replicas:
+            if self._up():
+                self._link.doubt(self._generation, replica.target.url, reason)
+            await asyncio.sleep(min(_RETURN_SECONDS, self._patience.seconds))
+            if await self._alive(replica):
+                replica.up = True
+                return
 
     async def _alive(self, replica: _Replica) -> bool:
         """Whether a replica gets anything done; requests that doubt it together share one look."""
@@ -339,9 +380,14 @@ class Client:
 
     async def _look(self, replica: _Replica) -> bool:
         seconds = min(_PROBE_SECONDS, self._patience.seconds)
-        alive = await asyncio.to_thread(answers, replica.target, seconds)
+        loop = asyncio.get_running_loop()
+        alive = await loop.run_in_executor(self._looks, answers, replica.target, seconds)
         if alive:
             replica.last_sign = time.monotonic()
+        if alive and replica.hangs.done():
+            replica.hangs = loop.create_future()
+        elif not alive and not replica.hangs.done():
+            replica.hangs.set_result(None)
         return alive
 
 

@@ -161,6 +161,8 @@ class _Run(Generic[Job, Result]):
                     idle.append(worker)
                 elif kind == "renew":
                     self._renew(*content)
+                elif kind == "doubt":
+                    self._heal(*content)
                 elif kind == "broken":
                     raise EngineError(content[0])
                 else:
@@ -211,6 +213,18 @@ class _Run(Generic[Job, Result]):
         else:
             _log.warning("another server is asked for: %s", reason)
             self._endpoint = self._server.restart(self._endpoint)
+        self._announce()
+
+    def _heal(self, generation: int, url: str, reason: str) -> None:
+        """Have one replica looked after. One that came back at another URL makes another endpoint."""
+        if generation < self._generation or self._endpoint is None:
+            return
+        before = self._endpoint
+        self._endpoint = self._server.heal(before, url, reason)
+        if self._endpoint.targets != before.targets:
+            self._announce()
+
+    def _announce(self) -> None:
         self._generation += 1
         for each in self._workers:
             each.send(("endpoint", self._generation, self._endpoint))
@@ -336,6 +350,9 @@ class _Desk:
             self.send("renew", generation, reason)
         async with self._news:
             await self._news.wait_for(lambda: self._generation > generation)
+
+    def doubt(self, generation: int, url: str, reason: str) -> None:
+        self.send("doubt", generation, url, reason)
 
     def _listen(self, loop: asyncio.AbstractEventLoop, closed: asyncio.Event) -> None:
         """Runs in a thread of its own until the parent closes the pipe."""

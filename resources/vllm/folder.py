@@ -120,9 +120,9 @@ class ServerFolder:
         """What a replica printed since its last start; the start before is in `.1`."""
         return self.path / f"server-{replica}.log"
 
-    def restart_request(self, boot: int) -> Path:
-        """Exists when someone found the server of that boot dead or hanging."""
-        return self.path / f"restart-{boot}"
+    def restart_request(self, boot: int, replica: int | None = None) -> Path:
+        """Exists when someone found the server of that boot, or one replica of it, dead or hanging."""
+        return self.path / (f"restart-{boot}" if replica is None else f"restart-{boot}-{replica}")
 
     @property
     def supervised(self) -> bool:

@@ -72,8 +72,40 @@ def restarted(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
-    folder.restart_request(endpoint.boot).touch()
-    return _ready(folder, None, endpoint.boot, endpoint.boot, log)
+    boot, now = endpoint.boot, _current(folder)
+    if now is not None and now.boot > boot:
+        # It need not be newer than the death: a boot follows also the restart of one replica, which keeps its URL.
+        if now.targets != endpoint.targets or now.alive(folder.specification.hang_seconds):
+            return now
+        boot = now.boot
+    folder.restart_request(boot).touch()
+    return _ready(folder, None, boot, boot, log)
+
+
+def healed(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
+    """The endpoint as it is now; the supervisor restarts the replica at `url` once it has made sure that it hangs.
+
+    Does not wait. A server that is being restarted is left alone; one that is gone as a whole is for `restarted`.
+    """
+    assert endpoint.folder is not None
+    folder = ServerFolder(endpoint.folder)
+    now = _current(folder)
+    if now is None:
+        return endpoint
+    if url in now.urls:
+        request = folder.restart_request(now.boot, now.urls.index(url))
+        if not request.exists():
+            log.warning("%s goes on without one of its replicas, which is looked after: %s", _name(folder), reason)
+            request.touch()
+    return now
+
+
+def _current(folder: ServerFolder) -> Endpoint | None:
+    """The server's endpoint if it is ready now."""
+    if not folder.supervised:
+        return None
+    state = folder.state
+    return _endpoint(folder, state) if state is not None and state.phase is Phase.READY else None
 
 
 def _ready(

@@ -20,7 +20,7 @@ from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.folder import POLL, Specification
 from resources.vllm.gpu import visible
-from resources.vllm.lease import leased, restarted
+from resources.vllm.lease import healed, leased, restarted
 from resources.vllm.ready import BadProbe, NotListening, Target, answers, served_models, version
 
 _PROTOCOL = 1
@@ -125,6 +125,15 @@ class VLLMServer(dg.ConfigurableResource):
         if self.mode == "external":
             return self._external(self.start_timeout)
         return restarted(endpoint, dg.get_dagster_logger("vllm"))
+
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        """The endpoint as it is now; a managed replica at `url` that hangs is restarted while the others go on.
+
+        Returns at once, within a lease. The owner of external servers looks after them.
+        """
+        if self.mode == "external":
+            return endpoint
+        return healed(endpoint, url, reason, dg.get_dagster_logger("vllm"))
 
     def recipe_parts(self) -> dict[str, str]:
         """What of the server determines results: the weights by commit or content, the types, vLLM's version.

@@ -137,10 +137,12 @@ class Supervisor:
         broken = self._ended()
         if broken and unused is not None:
             raise ServerFailed(f"it died while nobody used it: {broken[0].cause}")
-        request = self._folder.restart_request(self._state.boot)
-        if broken or request.exists():
-            self._restart(broken)
-            request.unlink(missing_ok=True)
+        doubted = self._doubted()
+        if broken or doubted:
+            requests = self._requests()
+            self._restart(broken, doubted)
+            for request in requests:
+                request.unlink(missing_ok=True)
         elif unused is not None:
             limit = self._specification.idle_seconds
             wanted = gpu.wanted(self._folder.path.parent, self._specification.gpus)
@@ -185,16 +187,27 @@ class Supervisor:
             except (NotListening, BadProbe, TimeoutError):
                 broken.append(replica)
         if broken:
-            self._restart(broken)
+            self._restart(broken, [])
         else:
             self._publish(Phase.READY)
 
     def _ended(self) -> list[Replica]:
         return [replica for replica in self._replicas if replica.ended()]
 
-    def _restart(self, broken: list[Replica]) -> None:
+    def _requests(self) -> list[Path]:
+        """Where clients ask for a restart now: of the whole server, then of each replica."""
+        of = (None, *range(len(self._replicas)))
+        return [self._folder.restart_request(self._state.boot, index) for index in of]
+
+    def _doubted(self) -> list[Replica]:
+        """Replicas that clients found hanging."""
+        everyone, *each = (request.exists() for request in self._requests())
+        return [replica for replica, asked in zip(self._replicas, each, strict=True) if asked or everyone]
+
+    def _restart(self, broken: list[Replica], doubted: list[Replica]) -> None:
+        """Start anew what is broken, and what proves to hang of what is doubted; no other replica is looked at."""
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
-        for replica in self._replicas:
+        for replica in doubted:
             if replica not in broken and not answers(replica.target, self._specification.hang_seconds):
                 broken.append(replica)
         if not broken:  # whoever asked was mistaken, and now has an answer
