@@ -31,7 +31,7 @@ def status() -> None:
             _condition(server),
             ", ".join(server.specification.gpus) or "none",
             ", ".join(map(str, server.users)) or "nobody",
-            str(server.folder.log(0)),
+            "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
         )
     out.print(table)
 

@@ -20,9 +20,11 @@ import pytest
 from aiohttp import web
 
 from resources.errors import EngineError
-from resources.vllm.client import Client, Patience, Refused, TooLarge, Turns, Unanswered
+from resources.vllm.client import Client, Patience
 from resources.vllm.crew import Crew
 from resources.vllm.endpoint import Endpoint
+from resources.vllm.faults import Refused, TooLarge, Unanswered
+from resources.vllm.turns import Turns
 from tests.http_double import Asked, HttpDouble, echo, error, says, truncated
 
 PATH = "/v1/chat/completions"

@@ -512,6 +512,14 @@ def test_a_failed_start_says_why_and_leaves_nothing(fields: dict[str, Any], tmp_
     until(lambda: not processes(tmp_path))
 
 
+def test_of_several_replicas_the_log_of_the_failed_one_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
+    fields["env"]["STUB_GPU"] = str(tmp_path / "gpu")  # has room for one
+    with pytest.raises(EngineError, match="memory does not suffice") as caught:
+        VLLMServer(**{**fields, "replicas": 2}).lease().__enter__()
+    log = Path(str(caught.value).rpartition("its log is ")[2])
+    assert "out of memory" in log.read_text()
+
+
 def test_a_second_try_after_a_failed_start_really_tries(fields: dict[str, Any], tmp_path: Path) -> None:
     once = tmp_path / "lost"
     once.touch()

@@ -17,7 +17,9 @@ from resources.embedding.vector_requests import PATH, Answer, picture_request, r
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.images import decode
 from resources.states import State
-from resources.vllm.client import Client, Refused, Unanswered, together
+from resources.vllm.client import Client
+from resources.vllm.faults import Refused, Unanswered
+from resources.vllm.turns import together
 
 _SURE = 3
 """Vectors of another width, and none of the right one, after which the server serves another model."""

@@ -20,7 +20,9 @@ from resources.recognition.region_reuse import RegionReuse, region_key
 from resources.recognition.tables_html import join_tables
 from resources.recognition.vision_crops import Picture, cut, has_ink, strips
 from resources.states import State
-from resources.vllm.client import Client, Refused, TooLarge, Unanswered, together
+from resources.vllm.client import Client
+from resources.vllm.faults import Refused, TooLarge, Unanswered
+from resources.vllm.turns import together
 
 if TYPE_CHECKING:
     import numpy as np

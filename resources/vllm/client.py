@@ -6,17 +6,13 @@ several replicas that is gone is reported, and the others are used until it answ
 """
 
 import asyncio
-import heapq
 import io
-import itertools
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -24,9 +20,10 @@ import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
-from resources.errors import EngineError
 from resources.vllm.endpoint import Endpoint
+from resources.vllm.faults import Gone, Passing, TimedOut, Unanswered, check
 from resources.vllm.ready import Target, answers
+from resources.vllm.turns import Turns
 
 Answer = TypeVar("Answer")
 
@@ -43,11 +40,6 @@ _SILENT_SECONDS = 60.0
 """Without an answer to anything for so long, a server is looked after."""
 _RETURN_SECONDS = 5.0
 """Between two looks at a replica that was found gone: nothing beside its start of a minute."""
-_SERVER_FAULTS = 500
-_SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
-"""In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
-_MESSAGE = 300
-"""Characters of a server's message that are kept in a reason."""
 
 
 class Server(Protocol):
@@ -92,99 +84,6 @@ class Patience:
     wait: float = 0.5
 
 
-class Refused(Exception):
-    """The server will not take this request (HTTP 400, 413, 422), however often it is sent."""
-
-
-class TooLarge(Refused):
-    """It would take a smaller one: HTTP 413, or what vLLM says of a prompt or a picture of too many tokens."""
-
-
-class Unanswered(Exception):
-    """The bounded number of attempts is used up, and the server lives."""
-
-
-class _Passing(Exception):
-    """A fault that may pass: 408, 429, 5xx, a cut connection, an answer that is not whole."""
-
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
-        super().__init__(reason)
-        self.retry_after = retry_after
-
-
-class _TimedOut(_Passing):
-    pass
-
-
-class _Gone(Exception):
-    """Nobody listens there."""
-
-
-async def together(asked: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """All answers, or the first error, once every one has ended: none goes on for a job that is done."""
-    ended = await asyncio.gather(*asked, return_exceptions=True)
-    answers: list[Answer] = []
-    for each in ended:
-        if isinstance(each, BaseException):
-            raise each
-        answers.append(each)
-    return answers
-
-
-class Turns:
-    """A bounded number of requests at a time, given out fairly between flows.
-
-    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request may start when the
-    others have had as much as it had. A flow of many or costly requests delays itself only, and
-    none starves.
-    """
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._numbers = itertools.count()
-        self._now = 0.0
-        self._finish: dict[Hashable, float] = {}
-        self._open: dict[Hashable, int] = {}
-        self._moved = asyncio.Event()
-
-    async def fewer_waiting(self, than: int) -> None:
-        """Return once fewer than `than` requests wait for their turn."""
-        while len(self._waiting) >= than:
-            self._moved.clear()
-            await self._moved.wait()
-
-    @asynccontextmanager
-    async def turn(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
-        """Hold one of the slots; `cost` is in any unit that is the same for all flows."""
-        start = max(self._now, self._finish.get(flow, 0.0))
-        self._finish[flow] = start + cost
-        self._open[flow] = self._open.get(flow, 0) + 1
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (start, next(self._numbers), mine))
-        self._give()
-        try:
-            await mine
-            yield
-        finally:
-            if mine.done() and not mine.cancelled():
-                self._free += 1
-            self._open[flow] -= 1
-            if not self._open[flow]:
-                del self._open[flow], self._finish[flow]
-            self._give()
-
-    def _give(self) -> None:
-        while self._free and self._waiting:
-            start, _, next_one = heapq.heappop(self._waiting)
-            self._moved.set()
-            if next_one.done():
-                continue
-            self._now = start
-            self._free -= 1
-            next_one.set_result(None)
-
-
 class _Replica:
     """One URL of an endpoint: its connections, and what is known of its health."""
 
@@ -210,19 +109,19 @@ class _Replica:
         await self._session.close()
 
     async def post(self, path: str, body: bytes, seconds: float) -> tuple[int, Any, bytes]:
-        """Status, headers and body of the answer. Raises `_Gone` or `_Passing`."""
+        """Status, headers and body of the answer. Raises `Gone` or `Passing`."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
         try:
             async with self._session.post(self.target.url + path, data=io.BytesIO(body), timeout=timeout) as response:
                 return response.status, response.headers, await response.read()
         except aiohttp.ClientConnectorError as error:
-            raise _Gone(f"nobody listens at {self.target.url}: {error.os_error.strerror or error.os_error}") from error
+            raise Gone(f"nobody listens at {self.target.url}: {error.os_error.strerror or error.os_error}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise _Gone(f"{self.target.url} takes no connection") from error
+            raise Gone(f"{self.target.url} takes no connection") from error
         except TimeoutError as error:
-            raise _TimedOut(f"no answer within {seconds:.0f} s") from error
+            raise TimedOut(f"no answer within {seconds:.0f} s") from error
         except aiohttp.ClientError as error:
-            raise _Passing(f"the connection was cut: {error or type(error).__name__}") from error
+            raise Passing(f"the connection was cut: {error or type(error).__name__}") from error
 
 
 class Client:
@@ -269,7 +168,7 @@ class Client:
                 try:
                     answer = await self._retried(path, body, read)
                     return answer, time.perf_counter() - started
-                except _Gone as error:
+                except Gone as error:
                     self._repeats += 1
                     await self._link.renew(generation, str(error))
             raise Unanswered(f"the server died {_MAX_DEATHS} times while it worked on this")
@@ -287,8 +186,8 @@ class Client:
             self._replicas = [_Replica(target) for target in endpoint.targets]
 
     async def _retried(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
-        """Raises `_Gone` when no replica is left, else `Refused` or `Unanswered`."""
-        may_pass = retry_if_exception_type(_Passing)
+        """Raises `Gone` when no replica is left, else `Refused` or `Unanswered`."""
+        may_pass = retry_if_exception_type(Passing)
         attempts = AsyncRetrying(retry=may_pass, stop=self._enough, wait=self._wait, reraise=True)
         try:
             async for attempt in attempts:
@@ -296,21 +195,21 @@ class Client:
                     if attempt.retry_state.attempt_number > 1:
                         self._repeats += 1
                     return await self._once(path, body, read)
-        except _Passing as error:
+        except Passing as error:
             if not any([await self._alive(replica) for replica in self._up()]):
-                raise _Gone(str(error)) from error
+                raise Gone(str(error)) from error
             raise Unanswered(f"{error} (after {self._limit(error)} attempts)") from error
         raise AssertionError("tenacity ends with an answer or an error")
 
     def _limit(self, error: BaseException | None) -> int:
-        return _MAX_TIME_OUTS if isinstance(error, _TimedOut) else self._patience.attempts
+        return _MAX_TIME_OUTS if isinstance(error, TimedOut) else self._patience.attempts
 
     def _enough(self, state: RetryCallState) -> bool:
         return stop_after_attempt(self._limit(state.outcome.exception() if state.outcome else None))(state)
 
     def _wait(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, _Passing) and error.retry_after is not None:
+        if isinstance(error, Passing) and error.retry_after is not None:
             return min(error.retry_after, _MAX_RETRY_AFTER)
         return wait_random_exponential(self._patience.wait, max=20.0)(state)
 
@@ -320,23 +219,23 @@ class Client:
     async def _once(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         replica = min(self._up(), key=lambda replica: replica.under_way, default=None)
         if replica is None:
-            raise _Gone("none of the servers answers")
+            raise Gone("none of the servers answers")
         replica.under_way += 1
         try:
             status, headers, content = await self._watched(replica, path, body)
-        except _Gone as error:
+        except Gone as error:
             self._put_aside(replica, str(error))
             if not self._up():
                 raise
-            raise _Passing(str(error)) from error
+            raise Passing(str(error)) from error
         finally:
             replica.under_way -= 1
         replica.last_sign = time.monotonic()
-        _check(status, headers, content, replica.target.url)
+        check(status, headers, content, replica.target.url)
         try:
             return read(json.loads(content))
         except (ValueError, LookupError, TypeError) as error:
-            raise _Passing(f"the answer is not whole: {type(error).__name__}: {error}") from error
+            raise Passing(f"the answer is not whole: {type(error).__name__}: {error}") from error
 
     async def _watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
         """Wait for an answer, and look after a replica that gives no sign of life meanwhile."""
@@ -345,12 +244,12 @@ class Client:
         try:
             while True:
                 await asyncio.wait({exchange, replica.hangs}, timeout=silence, return_when=asyncio.FIRST_COMPLETED)
-                late = exchange.done() and isinstance(exchange.exception(), _TimedOut)
+                late = exchange.done() and isinstance(exchange.exception(), TimedOut)
                 if exchange.done() and not late:
                     return exchange.result()
                 silent = late or time.monotonic() - replica.last_sign >= silence
                 if replica.hangs.done() or (silent and not await self._alive(replica)):
-                    raise _Gone(f"{replica.target.url} hangs: it generates nothing")
+                    raise Gone(f"{replica.target.url} hangs: it generates nothing")
                 if late:
                     return exchange.result()
         finally:
@@ -389,37 +288,3 @@ class Client:
         elif not alive and not replica.hangs.done():
             replica.hangs.set_result(None)
         return alive
-
-
-def _check(status: int, headers: Any, content: bytes, url: str) -> None:
-    """Raise for every status but 200."""
-    if status == HTTPStatus.OK:
-        return
-    message = f"HTTP {status}: {_message(content)}"
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        raise EngineError(
-            f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
-        )
-    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_FAULTS:
-        raise _Passing(message, _seconds(headers.get("Retry-After")))
-    too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
-    raise TooLarge(message) if too_large else Refused(message)
-
-
-def _message(content: bytes) -> str:
-    """The message in an error of the OpenAI form, else the start of the body; one line."""
-    text = content.decode("utf-8", "replace")
-    try:
-        answer = json.loads(text)
-        text = str(answer["error"]["message"] if "error" in answer else answer["message"])
-    except (ValueError, LookupError, TypeError):
-        pass
-    return " ".join(text.split())[:_MESSAGE]
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """A `Retry-After` in seconds; the form with a date is left to the usual wait."""
-    try:
-        return max(0.0, float(retry_after or ""))
-    except ValueError:
-        return None

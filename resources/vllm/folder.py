@@ -72,7 +72,8 @@ class Specification:
 class State:
     """`boot` counts every start of a server of this specification; `since` and `restarts` are Unix times.
 
-    `sessions` are (leader, its start time) of the sessions that the server's processes live in.
+    `sessions` are (leader, its start time) of the sessions that the server's processes live in; `failed`
+    is the replica whose log tells most about a failure.
     """
 
     phase: Phase
@@ -80,6 +81,7 @@ class State:
     supervisor: int
     since: float
     reason: str = ""
+    failed: int = 0
     urls: tuple[str, ...] = ()
     api_key: str = ""
     restarts: tuple[float, ...] = ()

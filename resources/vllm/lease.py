@@ -208,7 +208,7 @@ class _News:
 
     def failure(self, state: State) -> EngineError:
         """The error for a server that ended, with the end of its log told beside it."""
-        log = self._folder.log(0)
+        log = self._folder.log(state.failed)
         if state.phase is Phase.STOPPED:
             return EngineError(f"{_name(self._folder)} was stopped: {state.reason}")
         if log.exists():

@@ -24,7 +24,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class ServerFailed(Exception):
-    """The server cannot be brought to work."""
+    """The server cannot be brought to work; the log of `replica` tells most about it."""
+
+    def __init__(self, reason: str, replica: int = 0) -> None:
+        super().__init__(reason)
+        self.replica = replica
 
 
 class PortLost(Exception):
@@ -37,7 +41,7 @@ class Replica:
     def __init__(self, folder: ServerFolder, specification: Specification, index: int, api_key: str) -> None:
         self._folder = folder
         self._specification = specification
-        self._index = index
+        self.index = index
         self._api_key = api_key
         self._guard: subprocess.Popen[bytes] | None = None
         self.port = specification.port + index if specification.port else _free_port()
@@ -65,12 +69,12 @@ class Replica:
 
     @property
     def _log_tail(self) -> list[str]:
-        return self._folder.log(self._index).read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
+        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
 
     def start(self, kept: tuple[int, ...]) -> None:
         """Start it; the locks `kept` stay held until its last process is gone."""
         if self._specification.port and not _is_free(self.port):
-            raise ServerFailed(f"port {self.port} is taken; free it, or leave `port` at 0 for any free one")
+            raise ServerFailed(f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index)
         command = [sys.executable, "-m", "resources.vllm.guard", str(self._folder.path), *self._specification.command]
         with self._new_log() as log:
             self._guard = subprocess.Popen(
@@ -111,7 +115,7 @@ class Replica:
             if self.ended():
                 if port_taken(self._log_tail) and not self._specification.port:
                     raise PortLost
-                raise ServerFailed(f"it ended during its start: {self.cause}")
+                raise ServerFailed(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the time there is.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
@@ -119,7 +123,7 @@ class Replica:
                 time.sleep(POLL)
             except BadProbe as error:
                 if error.status < _FAULT:
-                    raise ServerFailed(f"it refuses a plain request: {error}") from None
+                    raise ServerFailed(f"it refuses a plain request: {error}", self.index) from None
                 problem = str(error)
                 time.sleep(POLL)
             except TimeoutError as error:
@@ -127,7 +131,7 @@ class Replica:
             else:
                 self._check_version()
                 return
-        raise ServerFailed(f"it was not ready within {seconds:g} s ({problem}; {self.cause})")
+        raise ServerFailed(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
 
     def new_port(self) -> None:
         self.port = _free_port()
@@ -150,12 +154,12 @@ class Replica:
             **os.environ,
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
-            **({"CUDA_VISIBLE_DEVICES": gpus[self._index % len(gpus)]} if gpus else {}),
+            **({"CUDA_VISIBLE_DEVICES": gpus[self.index % len(gpus)]} if gpus else {}),
             "VLLM_API_KEY": self._api_key,
         }
 
     def _new_log(self) -> IO[bytes]:
-        path = self._folder.log(self._index)
+        path = self._folder.log(self.index)
         if path.exists():
             path.replace(path.with_suffix(".log.1"))
         return path.open("ab")

@@ -23,7 +23,7 @@ from resources.vllm.gpu import visible
 from resources.vllm.lease import healed, leased, restarted
 from resources.vllm.ready import BadProbe, NotListening, Target, answers, served_models, version
 
-_PROTOCOL = 1
+_PROTOCOL = 2
 """Of the files that clients and supervisors share; one of another number is left to its own."""
 
 _LIFECYCLE = frozenset(

@@ -66,7 +66,7 @@ class Supervisor:
     def run(self) -> None:
         """Live until stopped; never raises for what the state can say."""
         self._publish(Phase.WAITING, supervisor=os.getpid())
-        phase, reason = Phase.STOPPED, ""
+        phase, reason, failed = Phase.STOPPED, "", 0
         try:
             self._end_orphans()
             specification = self._specification
@@ -81,8 +81,8 @@ class Supervisor:
                     time.sleep(POLL)
         except Stop as stop:
             reason = str(stop)
-        except ServerFailed as failed:
-            phase, reason = Phase.FAILED, str(failed)
+        except ServerFailed as failure:
+            phase, reason, failed = Phase.FAILED, str(failure), failure.replica
         except Exception as error:
             phase, reason = Phase.FAILED, f"the supervisor failed: {type(error).__name__}: {error}"
             raise
@@ -91,7 +91,7 @@ class Supervisor:
             self._publish(Phase.STOPPING)
             for replica in self._replicas:
                 replica.stop()
-            self._publish(phase, reason=reason, urls=(), api_key="", sessions=())
+            self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
 
     def _end_orphans(self) -> None:
         """End what supervisors left behind that were killed together with their guards: it may fill the GPU."""
@@ -125,7 +125,9 @@ class Supervisor:
                     replica.start(self._kept)
                     self._publish(Phase.STARTING, sessions=self._sessions())
             else:
-                raise ServerFailed(f"{_PORTS_TRIED} free ports were taken by others before it could use one")
+                raise ServerFailed(
+                    f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index
+                )
         self._publish(Phase.READY, urls=tuple(replica.url for replica in self._replicas))
 
     def _sessions(self) -> tuple[tuple[int, int], ...]:
@@ -136,7 +138,7 @@ class Supervisor:
         unused = self._unused()
         broken = self._ended()
         if broken and unused is not None:
-            raise ServerFailed(f"it died while nobody used it: {broken[0].cause}")
+            raise ServerFailed(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
         doubted = self._doubted()
         if broken or doubted:
             requests = self._requests()
@@ -215,7 +217,7 @@ class Supervisor:
             return
         recent = tuple(at for at in self._state.restarts if time.time() - at < _RESTART_WINDOW)
         if len(recent) >= self._specification.max_restarts:
-            raise ServerFailed(f"it was restarted {len(recent)} times within the hour, and {reason}")
+            raise ServerFailed(f"it was restarted {len(recent)} times within the hour, and {reason}", broken[0].index)
         self._publish(Phase.STARTING, boot=self._state.boot + 1, reason=reason, restarts=(*recent, time.time()))
         for replica in broken:
             replica.stop(at_once=True)

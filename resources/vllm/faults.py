@@ -1,0 +1,76 @@
+"""What can be wrong with a request or an answer, as HTTP tells it."""
+
+import json
+import re
+from http import HTTPStatus
+from typing import Any
+
+from resources.errors import EngineError
+
+_SERVER_FAULTS = 500
+_SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
+"""In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
+_MESSAGE = 300
+"""Characters of a server's message that are kept in a reason."""
+
+
+class Refused(Exception):
+    """The server will not take this request (HTTP 400, 413, 422), however often it is sent."""
+
+
+class TooLarge(Refused):
+    """It would take a smaller one: HTTP 413, or what vLLM says of a prompt or a picture of too many tokens."""
+
+
+class Unanswered(Exception):
+    """The bounded number of attempts is used up, and the server lives."""
+
+
+class Passing(Exception):
+    """A fault that may pass: 408, 429, 5xx, a cut connection, an answer that is not whole."""
+
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class TimedOut(Passing):
+    """No answer in the time that one has."""
+
+
+class Gone(Exception):
+    """Nobody listens there."""
+
+
+def check(status: int, headers: Any, content: bytes, url: str) -> None:
+    """Raise for every status but 200."""
+    if status == HTTPStatus.OK:
+        return
+    message = f"HTTP {status}: {_message(content)}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        raise EngineError(
+            f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
+        )
+    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_FAULTS:
+        raise Passing(message, _seconds(headers.get("Retry-After")))
+    too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
+    raise TooLarge(message) if too_large else Refused(message)
+
+
+def _message(content: bytes) -> str:
+    """The message in an error of the OpenAI form, else the start of the body; one line."""
+    text = content.decode("utf-8", "replace")
+    try:
+        answer = json.loads(text)
+        text = str(answer["error"]["message"] if "error" in answer else answer["message"])
+    except (ValueError, LookupError, TypeError):
+        pass
+    return " ".join(text.split())[:_MESSAGE]
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """A `Retry-After` in seconds; the form with a date is left to the usual wait."""
+    try:
+        return max(0.0, float(retry_after or ""))
+    except ValueError:
+        return None
