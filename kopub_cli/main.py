@@ -9,6 +9,7 @@ from rich.console import Console
 
 from kopub_cli import costs, diff, doubts, lineage, plan, publish, search, serve, verify
 from resources.errors import KopubError
+from resources.pages.pdf_render import DPI
 from resources.shown import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
@@ -33,15 +34,16 @@ app.command()(verify.verify)
 @app.command()
 def index(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Folder of Arrow or Parquet shards, or a Hub dataset id.")
+        str, typer.Argument(metavar="SOURCE", help="Folder of Arrow or Parquet shards or of PDFs, or a Hub dataset id.")
     ],
+    dpi: Annotated[int, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at.")] = DPI,
 ) -> None:
-    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json."""
+    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of PDFs into $KOPUB_HOME/rendered, once."""
     from resources.pages.indexing import index as index_source
     from resources.settings import load_settings
 
     home = load_settings().home
-    manifest = index_source(source, home, typer.echo)
+    manifest = index_source(source, home, typer.echo, dpi)
     queries = manifest.queries.rows if manifest.queries else 0
     typer.echo(f"{home}: {len(manifest.shards)} shards, {manifest.rows:,} pages, {queries} queries")
 

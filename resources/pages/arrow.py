@@ -20,10 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
+from resources.shown import visible
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
-_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE})
+PROBLEM = "problem"
+"""Why a row has no image bytes, where whoever wrote the file knows."""
+_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, PROBLEM})
 
 _FILE_MAGIC = b"ARROW1\0\0"
 """What the Arrow file format puts before the same stream of messages that the stream format is."""
@@ -290,11 +293,12 @@ class _Batch:
         self._file_names = self._optional(batch, FILE_NAME, str)
         self._page_numbers = self._optional(batch, PAGE_NUMBER, int)
         self._licenses = self._optional(batch, LICENSE, str)
+        self._problems = self._optional(batch, PROBLEM, str)
 
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        problem = None if image is not None else "the row has no image bytes"
+        problem = None if image is not None else visible(self._problems[index] or "") or "the row has no image bytes"
         if self._kept and not self._kept.has(self._images.buffers[-1], self._images.end(index)):
             image, problem = None, self._kept.problem
         return Row(

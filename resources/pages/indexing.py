@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +14,13 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.files import replace_bytes
-from resources.pages import ids, manifest
+from resources.pages import ids, manifest, pdf_shards
 from resources.pages.arrow import open_pages
 from resources.pages.hub import bring, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
+from resources.pages.names import natural
+from resources.pages.pdf_documents import Document, find_documents, is_pdf
+from resources.pages.pdf_render import DPI
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
 
 Progress = Callable[[str], None]
@@ -29,10 +32,11 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a source was found to be made of."""
+    """What a source was found to be made of: files of pages, or PDFs to make them from."""
 
     name: str
     files: list[Path]
+    documents: list[Document] = field(default_factory=list)
     questions: pa.Table | None = None
     annotations: pa.Table | None = None
     questions_name: str = ""
@@ -48,16 +52,28 @@ class _Seen:
     unusable: int = 0
 
 
-def index(source: str, home: Path, progress: Progress | None = None) -> Manifest:
+def index(source: str, home: Path, progress: Progress | None = None, dpi: int = DPI) -> Manifest:
     """Write `home`/shards.json and, when there are queries, `home`/queries.parquet.
 
     `source` is a folder that `datasets` saved, a folder of .arrow or .parquet files (one file is
-    one shard, in natural order of their names), such a folder named corpus/ with questions beside
-    it, one such file, or the id of a Hub dataset. `progress` is told what was done, line by line.
-    Raises `SourceError`; what was indexed before then stays.
+    one shard, in natural order of their names), a folder with PDFs in it or below, any of these
+    named corpus/ with questions beside it, one such file, or the id of a Hub dataset. Pages of
+    PDFs are drawn at `dpi` into shards in `home`/rendered, once. `progress` is told what was done,
+    line by line. Raises `SourceError`, or `StoreError` when a file cannot be written; what was
+    indexed before then stays.
     """
     tell = progress or _say_nothing
     found = _find(source, tell)
+    if not found.documents:
+        return _index(source, found, home, tell)
+    with pdf_shards.alone(home):
+        found = replace(found, files=pdf_shards.render(found.documents, home, dpi, tell))
+        result = _index(source, found, home, tell)
+        pdf_shards.clear(home, found.files)
+    return result
+
+
+def _index(source: str, found: _Source, home: Path, tell: Progress) -> Manifest:
     seen = _Seen()
     shards: list[Shard] = []
     for at, path in enumerate(found.files, start=1):
@@ -95,24 +111,46 @@ def _find(source: str, progress: Progress) -> _Source:
     if folder.is_dir():
         return _find_in_folder(folder)
     if folder.is_file():
+        if is_pdf(folder):
+            return _Source(source, [], find_documents(folder))
         return _Source(source, _page_files([folder], source))
     if _HUB_ID.fullmatch(source) and not folder.parent.is_dir():
         corpus = bring(source, progress)
-        return _Source(source, corpus.files, corpus.questions, corpus.annotations, source, corpus.revision)
-    raise SourceError(f"{source} is neither a folder, an .arrow or .parquet file nor the id of a Hub dataset")
+        return _Source(source, corpus.files, [], corpus.questions, corpus.annotations, source, corpus.revision)
+    raise SourceError(f"{source} is neither a folder, an .arrow, .parquet or .pdf file nor the id of a Hub dataset")
 
 
 def _find_in_folder(folder: Path) -> _Source:
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.glob("*.parquet"))}
     questions, annotations = beside.get("qa"), beside.get("annotations")
+    files, documents = _pages_in(pages)
+    if documents and pages != folder and len(find_documents(folder)) > len(documents):
+        raise SourceError(f"{folder} holds PDFs in corpus/ and outside of it: put all into it, or give it another name")
     return _Source(
         name=str(folder),
-        files=_page_files(_saved_files(pages) or pages.iterdir(), str(pages)),
+        files=files,
+        documents=documents,
         questions=read_table(questions) if questions else None,
         annotations=read_table(annotations) if annotations else None,
         questions_name=str(questions or ""),
     )
+
+
+def _pages_in(folder: Path) -> tuple[list[Path], list[Document]]:
+    """The files of pages in a folder, or the PDFs in it and below; one of the two is empty."""
+    documents = []
+    files = list(filter(_holds_pages, _saved_files(folder) or folder.iterdir()))
+    if not files:
+        documents = find_documents(folder)
+    for place in sorted({folder, *(document.path.parent for document in documents)}):
+        pdf, other = (next(filter(test, sorted(place.iterdir())), None) for test in (is_pdf, _holds_pages))
+        if pdf and other:
+            raise SourceError(
+                f"{place} holds PDFs and .arrow or .parquet files ({pdf.name}, {other.name}): "
+                "give each kind a folder of its own and index one"
+            )
+    return ([], documents) if documents else (_page_files(files, str(folder)), [])
 
 
 def _saved_files(folder: Path) -> list[Path]:
@@ -135,15 +173,14 @@ def _read_json(path: Path, key: str) -> Any:
 
 
 def _page_files(paths: Iterable[Path], name: str) -> list[Path]:
-    files = [path for path in paths if path.suffix in _FORMATS and path.name[0] != "." and role(path.stem) == "corpus"]
+    files = list(filter(_holds_pages, paths))
     if not files:
-        raise SourceError(f"{name} has no .arrow or .parquet file of pages")
-    return sorted(files, key=_natural)
+        raise SourceError(f"{name} has no .arrow, .parquet or .pdf file of pages")
+    return sorted(files, key=lambda path: natural(path.name))
 
 
-def _natural(path: Path) -> list[str | int]:
-    """Sort key that puts part-2 before part-10."""
-    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", path.name))]
+def _holds_pages(path: Path) -> bool:
+    return path.suffix in _FORMATS and path.name[0] != "." and role(path.stem) == "corpus"
 
 
 def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
