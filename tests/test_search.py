@@ -304,6 +304,16 @@ def test_the_graph_answers_as_exactly_and_never_for_what_changed(tmp_path: Path,
     assert nearest(opened, query) == nearest(Vectors(changed, tmp_path / "none"), query)
 
 
+def test_no_vector_gets_lost_in_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
+    parts = random_parts()
+    for home in (tmp_path / str(attempt) for attempt in range(3)):
+        Vectors(parts, home).build()
+        opened = Vectors(parts, home)
+        found = [nearest(opened, row.astype(np.float32), 1) for part in parts for row in part.matrix]
+        assert found == [[page] for part in parts for page in part.table["page_id"].to_pylist()]
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "not JSON"])
 def test_a_damaged_graph_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str):
     monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
