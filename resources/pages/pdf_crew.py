@@ -1,4 +1,8 @@
-"""Processes that draw pages of PDFs, each one page at a time; a PDF that ends its process costs one page."""
+"""Processes that draw pages of PDFs, each one page at a time; a PDF that ends its process costs one page.
+
+A pool of `concurrent.futures` breaks with its first process, and knows no time limit. So each process
+has a pipe of its own, which nobody else waits for.
+"""
 
 import multiprocessing as mp
 import os
