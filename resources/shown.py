@@ -6,5 +6,15 @@ ELLIPSIS = "…"
 def visible(text: str, most: int | None = None) -> str:
     """`text` in one line of at most `most` characters, with everything that does not print spelt out."""
     line = " ".join(text[: None if most is None else 4 * most].split())
-    spelt = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return spelt if most is None or len(spelt) <= most else f"{spelt[: most - 1]}{ELLIPSIS}"
+    whole = spelt(line)
+    return whole if most is None or len(whole) <= most else f"{whole[: most - 1]}{ELLIPSIS}"
+
+
+def spelt(text: str) -> str:
+    """`text` with everything that does not print spelt out, bytes that are no UTF-8 among it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def first_line(error: Exception | str) -> str:
+    """The first line of a library's message, which may go on for many, or be empty."""
+    return str(error).strip().partition("\n")[0]

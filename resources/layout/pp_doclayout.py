@@ -20,6 +20,7 @@ from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.recipe import file_sha256
+from resources.shown import first_line
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class PPDocLayout(LayoutDetector):
         try:
             outputs = future.result()
         except RuntimeError as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = first_line(f"{type(error).__name__}: {error}")
             raise EngineError(f"the layout model stopped: {reason}") from error
         rules, tasks = self._rules(), tasks_by_label(self.tasks)
         for i, page in enumerate(batch):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from resources.errors import EngineError
 from resources.layout.base import LABELS
 from resources.layout.host import SIDE
+from resources.shown import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        what = str(error).strip().splitlines()[0]
+        what = first_line(error)
         how = "set layout.repo to a folder with config.json and model.safetensors"
         if not Path(repo).exists():
             how = f"run `hf download {repo} --revision {revision}` where there is a network, or {how}"
@@ -135,7 +136,7 @@ class PageModel:
             try:
                 fuse_relu(self._network)
             except RuntimeError as error:
-                self._fall_back("ReLU not fused", str(error).splitlines()[0])
+                self._fall_back("ReLU not fused", first_line(error))
 
     @property
     def memory_peak(self) -> int:
@@ -260,7 +261,7 @@ class PageModel:
         except Exception as error:
             # Compilers fail in their own ways; if the network itself is at fault, eager mode raises it again.
             self._run = self._eager
-            self._fall_back("not compiled", f"{type(error).__name__}: {error}".splitlines()[0])
+            self._fall_back("not compiled", first_line(f"{type(error).__name__}: {error}"))
         return self._eager(pixels)
 
     def _fall_back(self, what: str, why: str) -> None:

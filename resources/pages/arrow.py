@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
-from resources.shown import visible
+from resources.shown import first_line, visible
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
@@ -237,11 +237,6 @@ def check_schema(schema: pa.Schema, path: Path) -> None:
     raise SourceError(
         f"{path} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
     )
-
-
-def first_line(error: Exception | str) -> str:
-    """The first line of a message of Arrow, which may go on for many."""
-    return str(error).partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage
+from resources.shown import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,7 +184,7 @@ def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     except Image.DecompressionBombError:
         raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
     except (OSError, SyntaxError, ValueError, EOFError, cv2.error, imagecodecs.SpngError) as error:
-        raise UndecodableImage(f"the image is {fault}: {str(error).partition(chr(10))[0]}") from None
+        raise UndecodableImage(f"the image is {fault}: {first_line(error)}") from None
 
 
 def _upright_size(image: "Image.Image") -> tuple[int, int]:

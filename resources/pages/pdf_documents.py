@@ -12,6 +12,7 @@ from resources.errors import SourceError
 from resources.files import file_sha256
 from resources.pages import ids
 from resources.pages.names import natural
+from resources.shown import spelt
 
 SUFFIX = ".pdf"
 _JOINT = "__"
@@ -53,7 +54,7 @@ def find_documents(source: Path) -> list[Document]:
         Document(
             path,
             place,
-            name=_name(place) if names[_name(place)] == 1 else _spelt(place),
+            name=_name(place) if names[_name(place)] == 1 else spelt(place),
             id=_id(_stem(place), place, stems[_stem(place)] > 1),
         )
         for path, place in found
@@ -96,14 +97,9 @@ def _stem(place: str) -> str:
 
 
 def _name(place: str) -> str:
-    return _spelt(_composed(place))
+    return spelt(_composed(place))
 
 
 def _composed(text: str) -> str:
     """In NFC: macOS and archives made there have Hangul syllables in their parts."""
     return unicodedata.normalize("NFC", text)
-
-
-def _spelt(text: str) -> str:
-    """With what does not print, bytes that are no UTF-8 among them, spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

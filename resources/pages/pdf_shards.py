@@ -19,13 +19,14 @@ from filelock import FileLock, Timeout
 from resources.errors import SourceError, StoreError
 from resources.files import cannot_write, replace_file
 from resources.pages import manifest
-from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, first_line
+from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM
 from resources.pages.manifest import Manifest
 from resources.pages.pdf_crew import Failed, PdfCrew
 from resources.pages.pdf_documents import SUFFIX, Document
 from resources.pages.pdf_layout import Run, place_runs
 from resources.pages.pdf_render import version
 from resources.recipe import fingerprint
+from resources.shown import first_line
 
 FOLDER = "rendered"
 SHARD_PAGES = 500
@@ -231,13 +232,18 @@ def _copied(run: Run, path: Path, shard: _Shard) -> Iterator[Row]:
 def _write(path: Path, shard: _Shard, rows: Iterator[Row]) -> None:
     schema = _SCHEMA.with_metadata({_METADATA: shard.metadata()})
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False, write_statistics=False) as writer:
-        group: list[Row] = []
-        size = 0
-        for row in rows:
-            group.append(row)
-            size += len(row[IMAGE][BYTES] or b"")
-            if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
-                writer.write_table(pa.Table.from_pylist(group, schema))
-                group, size = [], 0
-        if group:
+        for group in _groups(rows):
             writer.write_table(pa.Table.from_pylist(group, schema))
+
+
+def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += len(row[IMAGE][BYTES] or b"")
+        if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

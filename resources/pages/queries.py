@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
+from resources.shown import first_line
 
 SHARD = "shard"
 """Column of the indexed queries: the partition key of the shard a query belongs to."""
@@ -45,7 +46,7 @@ def read_table(path: Path) -> pa.Table:
     try:
         return pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
+        raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
 
 
 def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) -> list[Query]:
