@@ -2,7 +2,6 @@
 
 import dagster as dg
 
-from kopub_assets.automation import upgraded
 from kopub_assets.corpus_image_embeddings import corpus_image_embeddings
 from kopub_assets.corpus_text_embeddings import corpus_text_embeddings
 from kopub_assets.hf_release import hf_release
@@ -12,7 +11,8 @@ from kopub_assets.parsed_texts import parsed_texts
 from kopub_assets.query_embeddings import query_embeddings
 from kopub_assets.raw_pages import raw_pages
 from kopub_assets.retrieval_scores import retrieval_scores
-from resources.settings import load_settings
+from kopub_assets.upgrades.sensor import upgraded
+from resources.config.settings import load_settings
 
 
 @dg.definitions

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from resources.layout.cpu import CpuLayout
+from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
-from resources.recognition.tesseract import TesseractRecognizer
-from resources.recognition.text import page_text
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.texts.plain_text import page_text
 
 ROOT = Path(__file__).resolve().parent.parent
 WORST = 10
@@ -117,7 +117,7 @@ def worst_table(results: Sequence[Result]) -> Table:
 
 
 def retrieval_table(results: Sequence[Result], questions: Sequence[dict[str, Any]]) -> Table:
-    from resources.embedding.hashed import HashedEmbedder
+    from resources.embedding.hashed.embedder import HashedEmbedder
 
     embedder = HashedEmbedder()
     pages = {e.id: e.vector for e in embedder.embed_texts((r.page_id, r.text) for r in results) if e.vector is not None}

@@ -26,19 +26,19 @@ import pyarrow as pa
 import yaml
 
 from benchmarks.recognition import cpu_seconds, hits, samples, unique_pages
-from resources.embedding.base import Embedding
-from resources.embedding.page_pictures import PATCH, picture
-from resources.embedding.passages import Passages
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.embedding.vector_requests import PATH, picture_request, read_vector, text_request
-from resources.layout.base import Region, Task
+from resources.embedding.embeddings import Embedding
+from resources.embedding.qwen3_vl.chunking import Passages
+from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.embedding.qwen3_vl.embedding_requests import PATH, picture_request, read_vector, text_request
+from resources.embedding.qwen3_vl.page_images import PATCH, picture
+from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State
-from resources.vllm.client import Client, Patience
-from resources.vllm.crew import Crew
+from resources.vllm.client.client import Client, Patience
+from resources.vllm.client.worker_pool import Crew
 from resources.vllm.endpoint import Endpoint
-from resources.vllm.ready import probe, put_to_sleep, wake_up
 from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor.probe import probe, put_to_sleep, wake_up
 
 WARM_UP, COOL_DOWN = 0.15, 0.85
 PLAIN_BATCH = 32

@@ -23,13 +23,13 @@ sys.path.insert(0, str(ROOT))
 import cv2  # noqa: E402
 
 from benchmarks import plain_way  # noqa: E402
-from resources.layout.base import Region  # noqa: E402
-from resources.layout.cpu import CpuLayout  # noqa: E402
+from resources.layout.cpu.detector import CpuLayout  # noqa: E402
+from resources.layout.regions import Region  # noqa: E402
 from resources.pages.arrow import open_pages  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
-from resources.recognition.prompts import answer_room, request_body  # noqa: E402
-from resources.recognition.region_reuse import RegionReuse, region_key  # noqa: E402
-from resources.recognition.vision_crops import cut, has_ink, picture  # noqa: E402
+from resources.recognition.vlm.answer_cache import RegionReuse, region_key  # noqa: E402
+from resources.recognition.vlm.chat_requests import answer_room, request_body  # noqa: E402
+from resources.recognition.vlm.region_images import cut, has_ink, picture  # noqa: E402
 
 ROUNDS = 3
 Spent = dict[str, float]

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resources.layout.base import LABELS
-from resources.layout.postprocess import make_rules, postprocess
+from resources.layout.pp_doclayout.postprocess import make_rules, postprocess
+from resources.layout.regions import LABELS
 from resources.pages.images import decode
-from tests.scalar_postprocess import Settings, scalar_postprocess
+from tests.support.scalar_postprocess import Settings, scalar_postprocess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from resources.layout.pp_doclayout import PPDocLayout
+    from resources.layout.pp_doclayout.detector import PPDocLayout
 
 WIDTH, HEIGHT = 2480, 3508
 Row = tuple[str, str]
@@ -114,7 +114,7 @@ def random_weights(folder: Path) -> Path:
     import torch
     from transformers import PPDocLayoutV3Config, PPDocLayoutV3ForObjectDetection
 
-    from tests.tiny_checkpoints import lively
+    from tests.support.tiny_checkpoints import lively
 
     config = PPDocLayoutV3Config(
         id2label=dict(enumerate(LABELS)), label2id={label: i for i, label in enumerate(LABELS)}
@@ -150,7 +150,7 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
     """Milliseconds a batch with the pages on the GPU already, medians of 10."""
     import torch
 
-    from resources.layout.pp_model import PageModel, load
+    from resources.layout.pp_doclayout.model import PageModel, load
 
     pixels = torch.randint(0, 256, (batch, 800, 800, 3), dtype=torch.uint8, device="cuda")
     rows = [stock_alone(weights, pixels, "float32"), stock_alone(weights, pixels, dtype)]
@@ -217,7 +217,7 @@ def stored(folder: Path) -> list[bytes]:
 
 def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
     """From encoded bytes to regions: the plain way, the host's part alone, and the resource."""
-    from resources.layout.pp_doclayout import PPDocLayout
+    from resources.layout.pp_doclayout.detector import PPDocLayout
 
     size = statistics.mean(len(page) for page in pages) / 1e6
     rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
@@ -260,7 +260,7 @@ def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
 
 
 def host_alone(pages: Sequence[bytes]) -> str:
-    from resources.layout.host import prepare
+    from resources.layout.pp_doclayout.preprocess import prepare
     from resources.pages.page import Page
     from resources.parallel import bounded_map
 

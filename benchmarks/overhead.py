@@ -98,7 +98,7 @@ def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
 def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     """Stopwatches in the engines, in what reads the source and writes the release, and in what opens that."""
     from kopub_assets import hf_release, raw_pages
-    from resources.settings import load_settings
+    from resources.config.settings import load_settings
 
     settings, engines, ends, opening = load_settings(), Stopwatch(), Stopwatch(), Stopwatch()
     for engine, methods in (

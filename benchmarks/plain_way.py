@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.base import Region, Task
-from resources.recognition.prompts import PROMPTS
+from resources.layout.regions import Region, Task
+from resources.recognition.vlm.chat_requests import PROMPTS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -23,16 +23,16 @@ import numpy as np
 import yaml
 
 from benchmarks import plain_way
-from resources.layout.base import Region, Task
-from resources.layout.cpu import CpuLayout
+from resources.layout.cpu.detector import CpuLayout
+from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
-from resources.recognition.glm_ocr import GlmOcrRecognizer
-from resources.recognition.markdown import page_markdown
-from resources.recognition.prompts import PATH, PROMPTS, read_answer, request_body
-from resources.recognition.vision_crops import cut, picture
-from resources.vllm.client import Client, Patience
-from resources.vllm.crew import Crew
+from resources.recognition.vlm.chat_requests import PATH, PROMPTS, read_answer, request_body
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.region_images import cut, picture
+from resources.texts.markdown import page_markdown
+from resources.vllm.client.client import Client, Patience
+from resources.vllm.client.worker_pool import Crew
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 

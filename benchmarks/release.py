@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from resources import tables
 from resources.release.base import ReleaseAbout, ReleaseInput
-from resources.release.inventory import in_use, survey
+from resources.release.dataset.released_files import in_use, survey
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
+from resources.store import schemas
 
 REGIONS = 12
 SYLLABLES = 75
@@ -157,13 +157,13 @@ def shard_tables(shard: int, pages: int, seed: int = 0) -> ReleaseInput:
         for n in range(min(QUERIES, pages))
     ]
     return ReleaseInput(
-        raw_pages=pa.Table.from_pylist(raw, tables.RAW_PAGES),
-        layout_regions=pa.Table.from_pylist([{**row, "regions": layout} for row in ended], tables.LAYOUT_REGIONS),
-        ocr_results=pa.Table.from_pylist(readings, tables.OCR_RESULTS),
-        parsed_texts=pa.Table.from_pylist(parsed, tables.PARSED_TEXTS),
-        corpus_image_embeddings=_with_vectors(ended, tables.page_embeddings(DIM), chance),
-        corpus_text_embeddings=_with_vectors(ended, tables.page_embeddings(DIM), chance),
-        query_embeddings=_with_vectors(queries, tables.query_embeddings(DIM), chance),
+        raw_pages=pa.Table.from_pylist(raw, schemas.RAW_PAGES),
+        layout_regions=pa.Table.from_pylist([{**row, "regions": layout} for row in ended], schemas.LAYOUT_REGIONS),
+        ocr_results=pa.Table.from_pylist(readings, schemas.OCR_RESULTS),
+        parsed_texts=pa.Table.from_pylist(parsed, schemas.PARSED_TEXTS),
+        corpus_image_embeddings=_with_vectors(ended, schemas.page_embeddings(DIM), chance),
+        corpus_text_embeddings=_with_vectors(ended, schemas.page_embeddings(DIM), chance),
+        query_embeddings=_with_vectors(queries, schemas.query_embeddings(DIM), chance),
     )
 
 

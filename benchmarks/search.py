@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from resources.embedding.hashed import HashedEmbedder
+from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.pages.manifest import shard_key
-from resources.search.asked import By
+from resources.search.nearest import Vectors
+from resources.search.search_options import By
 from resources.search.searcher import ASSETS, Searcher
-from resources.search.vectors import Vectors
-from resources.shards import ShardStore
-from resources.tables import OCR_RESULTS, RAW_PAGES, page_embeddings
+from resources.store.schemas import OCR_RESULTS, RAW_PAGES, page_embeddings
+from resources.store.shard_store import ShardStore
 
 DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
 WORDS = [

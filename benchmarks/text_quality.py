@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_assets.parsed_texts import boxes_of
-from resources.recognition.base import RegionText
-from resources.recognition.text import page_text
-from resources.recognition.text_quality import DOUBTFUL, Box, doubts, total
+from resources.recognition.readings import RegionText
+from resources.texts.plain_text import page_text
+from resources.texts.text_quality import DOUBTFUL, Box, doubts, total
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = 0.3

@@ -54,11 +54,11 @@ def fill() -> None:
     import dagster as dg
     import pyarrow as pa
 
-    from kopub_assets.provenance import provenance
+    from kopub_assets.materialize.provenance import provenance
     from kopub_assets.recipes import PARENTS, engines_of, made_with, own_recipe
-    from kopub_assets.survey import source_of
-    from resources import ledger
-    from resources.settings import load_settings
+    from kopub_assets.upgrades.stale_scan import source_of
+    from resources.config.settings import load_settings
+    from resources.store import ledger
 
     settings = load_settings()
     store, keys = settings.store, settings.corpus.manifest.keys
@@ -89,8 +89,8 @@ def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
     import dagster as dg
 
     from definitions import definitions
-    from kopub_assets import outdated
-    from resources.settings import load_settings, what_if
+    from kopub_assets.upgrades import staleness
+    from resources.config.settings import load_settings, what_if
 
     night = datetime(2026, 1, 1, 17, tzinfo=UTC)  # 02:00 in Seoul
     cursor: list[Any] = [None]
@@ -106,10 +106,10 @@ def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
     yield "first tick of a process", lambda: tick(-1)
     yield "steady tick", lambda: tick(-0.9)
     changed = what_if({"embedding.dim": "512"})
-    outdated.load_settings = lambda: changed
+    staleness.load_settings = lambda: changed
     yield f"tick that starts the upgrade {CHANGE}", lambda: tick(0.1)
     yield "tick after it", lambda: tick(0.2)
-    outdated.load_settings = load_settings
+    staleness.load_settings = load_settings
 
 
 @contextmanager

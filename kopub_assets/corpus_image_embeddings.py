@@ -5,15 +5,16 @@ from functools import partial
 
 import dagster as dg
 
-from kopub_assets.inherited import page_rows, settled_by
+from kopub_assets.materialize.loop import Owed
+from kopub_assets.materialize.upstream import page_rows, settled_by
+from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Owed
-from kopub_assets.vectors import materialize_vectors, vector_asset
-from resources.embedding.base import Embedder, Embedding
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.shards import ShardStore
-from resources.tables import page_embeddings
+from resources.store.schemas import page_embeddings
+from resources.store.shard_store import ShardStore
 
 
 @vector_asset("corpus_image_embeddings", page_embeddings)

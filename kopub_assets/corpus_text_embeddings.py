@@ -5,13 +5,14 @@ from functools import partial
 
 import dagster as dg
 
-from kopub_assets.inherited import settled_by
+from kopub_assets.materialize.loop import Owed
+from kopub_assets.materialize.upstream import settled_by
+from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Owed
-from kopub_assets.vectors import materialize_vectors, vector_asset
-from resources.embedding.base import Embedder, Embedding
-from resources.shards import ShardStore
-from resources.tables import page_embeddings
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.store.schemas import page_embeddings
+from resources.store.shard_store import ShardStore
 
 
 @vector_asset("corpus_text_embeddings", page_embeddings)

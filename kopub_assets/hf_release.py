@@ -10,30 +10,37 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
-from kopub_assets.accounts import Account
-from kopub_assets.common import Finished, Metadata, Problems, blocking_check, over_shards, table_asset
-from kopub_assets.provenance import provenance
+from kopub_assets.materialize.costs import Account
+from kopub_assets.materialize.dagster_assets import (
+    Finished,
+    Metadata,
+    Problems,
+    blocking_check,
+    over_shards,
+    table_asset,
+)
+from kopub_assets.materialize.loop import Work
+from kopub_assets.materialize.provenance import provenance
 from kopub_assets.recipes import ENGINE, made_with, own_recipe
-from kopub_assets.shard_loop import Work
-from resources import ledger
+from resources.config.gates import Gates
+from resources.config.settings import load_settings
 from resources.embedding.base import Embedder
 from resources.errors import GateClosed
-from resources.gates import Gates
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
 from resources.release.base import ASSETS, PageImages, ReleasedFile, ReleaseInput
-from resources.release.configs import LOST
-from resources.release.describe import describe
-from resources.release.fitness import fitness
-from resources.release.hub import HubTarget, Pushed
-from resources.release.inventory import survey
+from resources.release.card.describe import describe
+from resources.release.card.fitness import fitness
+from resources.release.dataset.configs import LOST
+from resources.release.dataset.released_files import survey
+from resources.release.hub.publishing import publish
+from resources.release.hub.repository import HubTarget, Pushed
 from resources.release.local import LocalRelease
-from resources.release.publishing import publish
 from resources.release.verify import verify
-from resources.settings import load_settings
-from resources.shards import ShardStore
-from resources.tables import HF_RELEASE
+from resources.store import ledger
+from resources.store.schemas import HF_RELEASE
+from resources.store.shard_store import ShardStore
 
 EVERY_PAGE_RELEASED = "every_page_released"
 VERIFIED = "verified"

@@ -7,19 +7,20 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.checks import without_regions
-from kopub_assets.common import ShardRun, accounting_checks, blocking_check, table_asset
-from kopub_assets.inherited import page_rows, settled_by
-from kopub_assets.previews import first_page
+from kopub_assets.materialize.checks import without_regions
+from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, blocking_check, table_asset
+from kopub_assets.materialize.loop import Made, Owed, Row
+from kopub_assets.materialize.previews import first_page
+from kopub_assets.materialize.upstream import page_rows, settled_by
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Made, Owed, Row
-from resources.gates import Gates
-from resources.layout.base import LayoutDetector, Region
+from resources.config.gates import Gates
+from resources.config.settings import load_settings
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import Region
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.settings import load_settings
-from resources.shards import ShardStore
-from resources.tables import LAYOUT_REGIONS
+from resources.store.schemas import LAYOUT_REGIONS
+from resources.store.shard_store import ShardStore
 
 PAGES_HAVE_REGIONS = "pages_have_regions"
 

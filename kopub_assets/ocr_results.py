@@ -7,19 +7,20 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.common import ShardRun, accounting_checks, table_asset
-from kopub_assets.inherited import page_rows, settled_by
-from kopub_assets.previews import first_text
+from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
+from kopub_assets.materialize.loop import Owed, Row
+from kopub_assets.materialize.previews import first_text
+from kopub_assets.materialize.upstream import page_rows, settled_by
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Owed, Row
-from resources.layout.base import Region, Task
+from resources.config.settings import load_settings
+from resources.layout.regions import Region, Task
 from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.recognition.base import PageReading, Recognizer
-from resources.recognition.markdown import page_markdown
-from resources.settings import load_settings
-from resources.shards import ShardStore
-from resources.tables import OCR_RESULTS
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import PageReading
+from resources.store.schemas import OCR_RESULTS
+from resources.store.shard_store import ShardStore
+from resources.texts.markdown import page_markdown
 
 _KIND = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "formula", Task.SKIP: "image", Task.ABANDON: "text"}
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]

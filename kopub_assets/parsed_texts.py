@@ -6,17 +6,17 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.common import ShardRun, accounting_checks, table_asset
-from kopub_assets.inherited import settled_by
-from kopub_assets.previews import first_text
+from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
+from kopub_assets.materialize.loop import Made, Owed, Row
+from kopub_assets.materialize.previews import first_text
+from kopub_assets.materialize.upstream import settled_by
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Made, Owed, Row
-from resources.recognition.base import RegionText
-from resources.recognition.text import page_text
-from resources.recognition.text_quality import Box, doubtful, doubts, total
-from resources.shards import ShardStore
+from resources.recognition.readings import RegionText
 from resources.states import State
-from resources.tables import PARSED_TEXTS
+from resources.store.schemas import PARSED_TEXTS
+from resources.store.shard_store import ShardStore
+from resources.texts.plain_text import page_text
+from resources.texts.text_quality import Box, doubtful, doubts, total
 
 OWN = own_recipe("parsed_texts")
 TEXTS_LOOK_RIGHT = "texts_look_right"

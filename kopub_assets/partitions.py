@@ -2,6 +2,6 @@
 
 import dagster as dg
 
-from resources.settings import load_settings
+from resources.config.settings import load_settings
 
 shards = dg.StaticPartitionsDefinition(load_settings().corpus.manifest.keys)

@@ -6,17 +6,18 @@ from functools import partial
 
 import dagster as dg
 
+from kopub_assets.materialize.loop import Owed
+from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Owed
 from kopub_assets.sources import queries_of
-from kopub_assets.vectors import materialize_vectors, vector_asset
-from resources import tables
-from resources.embedding.base import Embedder, Embedding
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
 from resources.pages.corpus import Corpus
-from resources.shards import ShardStore
+from resources.store import schemas
+from resources.store.shard_store import ShardStore
 
 
-@vector_asset("query_embeddings", tables.query_embeddings)
+@vector_asset("query_embeddings", schemas.query_embeddings)
 def query_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder):
     """The vector of every query, with its answer and the pages that hold it.
 
@@ -36,5 +37,5 @@ def query_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpu
         return embedding.embed_queries((row.id, row.known["query"]) for row in todo)
 
     yield from materialize_vectors(
-        context, store, embedding, tables.query_embeddings, owed, make, "query_id", partial(queries_of, corpus)
+        context, store, embedding, schemas.query_embeddings, owed, make, "query_id", partial(queries_of, corpus)
     )

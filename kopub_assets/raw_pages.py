@@ -8,16 +8,16 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.common import ShardRun, accounting_checks, table_asset
+from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
+from kopub_assets.materialize.loop import Owed, Row
 from kopub_assets.recipes import own_recipe
-from kopub_assets.shard_loop import Owed, Row
 from kopub_assets.sources import pages_of
 from resources.errors import UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.images import inspect
-from resources.shards import ShardStore
 from resources.states import State
-from resources.tables import RAW_PAGES
+from resources.store.schemas import RAW_PAGES
+from resources.store.shard_store import ShardStore
 
 OWN = own_recipe("raw_pages")
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from resources.code_version import CodeVersion
 from resources.engine import Engine
-from resources.recipe import code_fingerprint, fingerprint, module_fingerprint
+from resources.fingerprints import fingerprint
 
 PARENTS: dict[str, tuple[str, ...]] = {
     "raw_pages": (),
@@ -27,37 +28,8 @@ PARENTS: dict[str, tuple[str, ...]] = {
 }
 """The tables that each asset reads; the assets in the order they are made."""
 
-CODE: dict[str, tuple[str, ...]] = {
-    "raw_pages": ("kopub_assets.raw_pages", "resources.pages.images", "resources.pages.ids", "resources.pages.corpus"),
-    "layout_regions": ("kopub_assets.layout_regions",),
-    "ocr_results": ("kopub_assets.ocr_results", "resources.recognition.markdown", "resources.recognition.crops"),
-    "parsed_texts": (
-        "kopub_assets.parsed_texts",
-        "resources.recognition.text",
-        "resources.recognition.text_quality",
-    ),
-    "corpus_image_embeddings": ("kopub_assets.corpus_image_embeddings", "kopub_assets.vectors"),
-    "corpus_text_embeddings": ("kopub_assets.corpus_text_embeddings", "kopub_assets.vectors"),
-    "query_embeddings": ("kopub_assets.query_embeddings", "kopub_assets.vectors"),
-    "hf_release": (
-        "kopub_assets.hf_release",
-        "resources.lineage",
-        "resources.recognition.text_quality",
-        "resources.release.attribution",
-        "resources.release.card",
-        "resources.release.configs",
-        "resources.release.features",
-        "resources.release.fitness",
-        "resources.release.front_matter",
-        "resources.release.inventory",
-        "resources.release.licences",
-        "resources.release.local",
-        "resources.release.manifest",
-        "resources.release.parquet",
-        "resources.release.plain",
-    ),
-}
-"""The modules that shape an asset's rows besides its engine's own."""
+CODE: dict[str, CodeVersion] = {asset: CodeVersion(asset, {1: "the first release"}) for asset in PARENTS}
+"""The version of what shapes an asset's rows besides its engine."""
 
 ENGINE: dict[str, str] = {
     "layout_regions": "layout",
@@ -76,13 +48,8 @@ def own_recipe(asset: str, *engines: Engine) -> str:
 
 
 def made_with(asset: str, *engines: Engine) -> str:
-    """What `own_recipe` is the fingerprint of, as JSON, with the fingerprint of each module by its name."""
-    modules = [*CODE[asset], *(module for engine in engines for module in engine.code)]
-    return json.dumps(
-        {**_parts(asset, engines), "modules": {module: module_fingerprint(module)[:16] for module in modules}},
-        sort_keys=True,
-        ensure_ascii=False,
-    )
+    """What `own_recipe` is the fingerprint of, as JSON."""
+    return json.dumps(_parts(asset, engines), sort_keys=True, ensure_ascii=False)
 
 
 def engines_of(asset: str, resources: Mapping[str, Any]) -> tuple[Engine, ...]:
@@ -99,4 +66,4 @@ def recipe(own: str, made_from: Mapping[str, str]) -> str:
 
 
 def _parts(asset: str, engines: tuple[Engine, ...]) -> dict[str, Any]:
-    return {"code": code_fingerprint(CODE[asset]), "engines": [engine.recipe() for engine in engines]}
+    return {"version": CODE[asset].number, "engines": [engine.recipe() for engine in engines]}

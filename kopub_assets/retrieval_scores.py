@@ -3,19 +3,18 @@
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.common import OWNERS, Metadata, column_schema
+from kopub_assets.materialize.dagster_assets import OWNERS, Metadata, column_schema
+from resources.config.gates import Gates
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
-from resources.gates import Gates
 from resources.pages.corpus import Corpus
-from resources.recipe import code_fingerprint
 from resources.retrieval.comparison import headline, significant_drops
-from resources.retrieval.corpus import PARSED, QUERIES, VECTORS, SearchedCorpus
-from resources.retrieval.evaluation import CODE
-from resources.retrieval.history import ALL, SCORES
 from resources.retrieval.measuring import Measured, measure
-from resources.shards import ShardStore
-from resources.tables import RETRIEVAL_SCORES
+from resources.retrieval.run_history import ALL, SCORES
+from resources.retrieval.scoring import VERSION
+from resources.retrieval.searched_corpus import PARSED, QUERIES, VECTORS, SearchedCorpus
+from resources.store.schemas import RETRIEVAL_SCORES
+from resources.store.shard_store import ShardStore
 
 NO_DROP = "no_significant_drop"
 
@@ -30,7 +29,7 @@ NO_DROP = "no_significant_drop"
     group_name="search",
     kinds={"parquet"},
     owners=OWNERS,
-    code_version=code_fingerprint(CODE),
+    code_version=str(VERSION.number),
     check_specs=[
         dg.AssetCheckSpec(NO_DROP, asset=SCORES, description="No retriever finds significantly less than before.")
     ],

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resources.fingerprints import fingerprint
 from resources.pages.corpus import Corpus
 from resources.pages.queries import SHARD, read_table
-from resources.recipe import fingerprint
 
 
 def pages_of(corpus: Corpus, shard: str) -> str:

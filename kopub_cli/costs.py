@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_cli.plan import duration
-from resources.shown import visible
+from resources.printable import visible
 
 if TYPE_CHECKING:
-    from resources.settings import Settings
+    from resources.config.settings import Settings
 
 
 def costs(
@@ -19,7 +19,7 @@ def costs(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the time and GPU time of all pages that were ever computed, and the costliest."""
-    from resources.settings import load_settings
+    from resources.config.settings import load_settings
 
     shown = spent(load_settings(), top)
     if as_json:
@@ -39,7 +39,7 @@ def spent(settings: "Settings", top: int) -> dict[str, Any]:
 def _asset(settings: "Settings", asset: str, keys: list[str], top: int) -> dict[str, Any]:
     import pyarrow as pa
 
-    from resources import ledger
+    from resources.store import ledger
 
     shards = {shard: ledger.read(settings.store, asset, shard) for shard in keys}
     rows = pa.concat_tables(list(shards.values()))

@@ -12,19 +12,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kopub_assets.editions import CURRENT, PREVIOUS, Versions, edition
-from kopub_assets.plan import differences
 from kopub_assets.recipes import ENGINE
+from kopub_assets.upgrades.plan import differences
+from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, Versions, edition
+from resources.config.settings import load_settings
 from resources.diff.compare import VECTORS, PageDiff, ShardDiff, compare
 from resources.diff.damage import Damage
 from resources.diff.html import Picture, Upgrade, render
 from resources.errors import KopubError, SourceError, UndecodableImage
 from resources.files import replace_bytes
-from resources.lineage import MADE_WITH
 from resources.pages.corpus import Corpus
-from resources.settings import load_settings
-from resources.shards import ShardStore
-from resources.shown import visible
+from resources.printable import visible
+from resources.store.lineage_rows import MADE_WITH
+from resources.store.shard_store import ShardStore
 
 _COLUMNS: Mapping[str, list[str] | None] = {
     "raw_pages": ["page_id", "page_idx", "state", "width", "height"],

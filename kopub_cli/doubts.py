@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from resources.shown import visible
+from resources.printable import visible
 
 if TYPE_CHECKING:
-    from resources.recognition.text_quality import DoubtfulPage
-    from resources.settings import Settings
+    from resources.config.settings import Settings
+    from resources.texts.text_quality import DoubtfulPage
 
 
 def doubts(
@@ -20,7 +20,7 @@ def doubts(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
 ) -> None:
     """List the pages whose text looks wrong, worst first. Their state is unchanged; look at them."""
-    from resources.settings import load_settings
+    from resources.config.settings import load_settings
 
     found, pages = doubtful_pages(load_settings())
     if as_json:
@@ -36,7 +36,7 @@ def doubts(
 
 def doubtful_pages(settings: "Settings") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
     """(shard, page) of every text that looks wrong, worst first, and how many texts there are."""
-    from resources.recognition.text_quality import doubtful
+    from resources.texts.text_quality import doubtful
 
     found: list[tuple[str, DoubtfulPage]] = []
     pages = 0

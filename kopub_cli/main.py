@@ -9,8 +9,8 @@ from rich.console import Console
 
 from kopub_cli import costs, diff, doubts, lineage, plan, publish, search, serve, verify
 from resources.errors import KopubError
-from resources.pages.pdf_render import DPI
-from resources.shown import visible
+from resources.pages.pdf.rendering import DPI
+from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
 
@@ -39,8 +39,8 @@ def index(
     dpi: Annotated[int, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at.")] = DPI,
 ) -> None:
     """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of PDFs into $KOPUB_HOME/rendered, once."""
+    from resources.config.settings import load_settings
     from resources.pages.indexing import index as index_source
-    from resources.settings import load_settings
 
     home = load_settings().home
     manifest = index_source(source, home, typer.echo, dpi)
@@ -53,7 +53,7 @@ def shards(
     as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
 ) -> None:
     """Name the shards of the corpus."""
-    from resources.settings import load_settings
+    from resources.config.settings import load_settings
 
     keys = load_settings().corpus.manifest.keys
     typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
@@ -63,7 +63,7 @@ def shards(
 def status() -> None:
     """Show what was made, from which corpus, and where it lies."""
     from kopub_cli.status import show_status
-    from resources.settings import load_settings
+    from resources.config.settings import load_settings
 
     show_status(load_settings(), Console())
 
@@ -73,8 +73,8 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder, or that of an earlier export.")],
 ) -> None:
     """Write everything as JSON lines, NumPy arrays and picture files."""
+    from resources.config.settings import load_settings
     from resources.release.export import export as export_tables
-    from resources.settings import load_settings
 
     settings = load_settings()
     done = export_tables(settings.store, settings.corpus.manifest.keys, folder)

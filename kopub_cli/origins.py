@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kopub_assets.lineage import chain, find, holds
 from kopub_assets.recipes import PARENTS
+from kopub_assets.upgrades.lineage import chain, find, holds
+from resources.config.settings import load_settings
 from resources.errors import KopubError
 from resources.files import replace_bytes
 from resources.pages.corpus import Corpus
-from resources.settings import load_settings
-from resources.shards import ShardStore
-from resources.shown import visible
+from resources.printable import visible
+from resources.store.shard_store import ShardStore
 
 _VALUE = 2000
 """Characters of a prompt or another parameter; `--json` has all of them."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from resources.errors import ConfigError
 
 if TYPE_CHECKING:
-    from resources.settings import Settings
+    from resources.config.settings import Settings
 
 _FIGURES = "0123456789."
 _WHY_SHOWN = 8
@@ -27,7 +27,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
-    from resources.settings import what_if
+    from resources.config.settings import what_if
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     shown = planned(settings)
@@ -39,8 +39,8 @@ def plan(
 
 def planned(settings: "Settings") -> dict[str, Any]:
     """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
-    from kopub_assets.survey import survey
-    from resources.catalogue import Catalogue
+    from kopub_assets.upgrades.stale_scan import survey
+    from resources.store.footer_cache import Catalogue
 
     plans = survey(settings.resources, Catalogue(settings.store)).plans()
     assets = []

@@ -11,11 +11,11 @@ def publish(
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
     from kopub_assets.recipes import ENGINE
+    from resources.config.settings import load_settings
     from resources.release.base import ASSETS
-    from resources.release.describe import describe
-    from resources.release.publishing import publish as push
-    from resources.release.publishing import require_fit, whole
-    from resources.settings import load_settings
+    from resources.release.card.describe import describe
+    from resources.release.hub.publishing import publish as push
+    from resources.release.hub.publishing import require_fit, whole
 
     settings = load_settings()
     engines = {asset: getattr(settings, section) for asset, section in ENGINE.items() if asset in ASSETS}

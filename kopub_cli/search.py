@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from resources.errors import ConfigError
-from resources.search.asked import MOST, By
+from resources.search.search_options import MOST, By
 
 if TYPE_CHECKING:
+    from resources.config.settings import Settings
     from resources.search.searcher import Answer, Hit, Searcher
-    from resources.settings import Settings
 
 _PORT = 3030
 """Beside the UI's 3000."""
@@ -27,8 +27,8 @@ def search(
     build: Annotated[bool, typer.Option("--build", help="Make a very large corpus fast, then end.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in the vectors made so far."""
+    from resources.config.settings import load_settings
     from resources.search.searcher import as_json
-    from resources.settings import load_settings
 
     searcher = searcher_of(load_settings())
     if build:
@@ -49,8 +49,8 @@ def search_page(
 
     import uvicorn
 
+    from resources.config.settings import load_settings
     from resources.search.web import search_app
-    from resources.settings import load_settings
 
     settings = load_settings()
     app = search_app(searcher_of(settings), settings.corpus)

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from resources.errors import EngineError
-from resources.vllm.inventory import Server, servers
-from resources.vllm.inventory import stop as stop_server
+from resources.vllm.running_servers import Server, servers
+from resources.vllm.running_servers import stop as stop_server
 
 app = typer.Typer(no_args_is_help=True, help="The model servers that run on this machine.")
 out = Console()

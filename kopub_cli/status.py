@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_assets.recipes import PARENTS
+from resources.config.settings import Settings
+from resources.printable import visible
 from resources.retrieval.comparison import headline, significant_drops
-from resources.retrieval.history import ALL, SCORES
-from resources.settings import Settings
-from resources.shards import ShardStore
-from resources.shown import visible
+from resources.retrieval.run_history import ALL, SCORES
 from resources.states import State, count_states
-from resources.tables import RETRIEVAL_SCORES
+from resources.store.schemas import RETRIEVAL_SCORES
+from resources.store.shard_store import ShardStore
 
 _LISTED = 20
 """Lost pages on a terminal; the tables have them all."""

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import dagster as dg
 
-from resources.recipe import code_fingerprint
+from resources.code_version import CodeVersion
 
 
 class Engine(dg.ConfigurableResource, ABC):
     """A configured maker of results. Its public fields are the keys a profile and the Launchpad may set."""
 
-    code: ClassVar[tuple[str, ...]] = ()
-    """Modules whose code shapes the results."""
+    code_version: ClassVar[CodeVersion]
+    """Of the code that shapes the results."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
@@ -25,10 +25,10 @@ class Engine(dg.ConfigurableResource, ABC):
         """Everything that determines a result, as JSON values. Two equal recipes give equal results."""
         parameters = self.model_dump(mode="json", exclude=set(self.speed_only))
         return {
-            "engine": f"{type(self).__module__}.{type(self).__qualname__}",
+            "engine": self.code_version.name.rpartition(".")[2],
+            "version": self.code_version.number,
             "parameters": parameters,
             "weights": self.weights(),
-            "code": code_fingerprint(self.code),
         }
 
     @property

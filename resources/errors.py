@@ -2,7 +2,7 @@
 
 import click
 
-from resources.shown import visible
+from resources.printable import visible
 
 
 class KopubError(Exception):

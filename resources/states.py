@@ -1,4 +1,4 @@
-"""The four states a page, region or query can end in; there is no fifth, and no gap."""
+"""The states a page, region or query can end in; there is no other, and no gap."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,6 +7,9 @@ from enum import StrEnum
 
 class State(StrEnum):
     OK = "ok"
+    PARTIAL = "partial"
+    """Made, but for some regions that could not be read: what was read flows on, the reason lists the rest. Final
+    until somebody asks for another try."""
     BLANK = "blank"
     """Nothing to make: an empty page, a page without text. Final."""
     FAILED = "failed"
@@ -15,7 +18,11 @@ class State(StrEnum):
     """Bytes that cannot be used. Reported, and not retried until they change."""
 
 
-FINAL = (State.OK, State.BLANK, State.QUARANTINED)
+MADE = (State.OK, State.PARTIAL)
+"""Ends with something that flows on into the tables below, search and release."""
+LOST = (State.FAILED, State.QUARANTINED)
+"""Ends with nothing, although there was something to make."""
+FINAL = (State.OK, State.PARTIAL, State.BLANK, State.QUARANTINED)
 """Ends that a later materialization leaves as they are while the inputs are the same."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.writable_hub import REPO, WRITER, WritableHub
+from tests.doubles.writable_hub import REPO, WRITER, WritableHub
 
 # Read when the assets are imported, so it is set before any test module is.
 for name in [name for name in os.environ if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_")]:

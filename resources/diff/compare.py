@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.diff.boxes import UNMOVED, match
+from resources.diff.cosine_change import Turned, turned
 from resources.diff.damage import Damage, damage
-from resources.diff.vectors import Turned, turned
+from resources.diff.matching import UNMOVED, match
 
 Row = Mapping[str, Any]
 

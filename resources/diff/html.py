@@ -8,7 +8,7 @@ from typing import Any
 
 from resources.diff.compare import PageDiff, RegionChange, ShardDiff
 from resources.diff.marks import marked
-from resources.shown import visible
+from resources.printable import visible
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _LISTED = 200

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein, Prefix
 
-from resources.shown import visible
+from resources.printable import visible
 
 Marked = list[tuple[str, bool]]
 """A text in pieces; True for those that the other text has not."""

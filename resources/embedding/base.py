@@ -2,25 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from resources.engine import Engine
 from resources.pages.page import Page
-from resources.states import State
 
 if TYPE_CHECKING:
-    import numpy as np
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """`vector` is float32 of shape (dim,) with L2 norm 1, or None unless the state is `ok`."""
-
-    id: str
-    state: State
-    vector: "np.ndarray | None" = None
-    reason: str | None = None
+    pass
+from resources.embedding.embeddings import Embedding
 
 
 class Embedder(Engine):

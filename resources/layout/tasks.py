@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from resources.errors import ConfigError
-from resources.layout.base import LABELS, Task
+from resources.layout.regions import LABELS, Task
 
 _TABLES = frozenset({"table"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage
-from resources.shown import first_line
+from resources.printable import first_line
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.files import replace_bytes
-from resources.pages import ids, manifest, pdf_shards
+from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
-from resources.pages.hub import bring, role
+from resources.pages.hub_dataset import bring, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural
-from resources.pages.pdf_documents import Document, find_documents, is_pdf
-from resources.pages.pdf_render import DPI
+from resources.pages.pdf import shards
+from resources.pages.pdf.documents import Document, find_documents, is_pdf
+from resources.pages.pdf.rendering import DPI
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
 
 Progress = Callable[[str], None]
@@ -66,10 +67,10 @@ def index(source: str, home: Path, progress: Progress | None = None, dpi: int = 
     found = _find(source, tell)
     if not found.documents:
         return _index(source, found, home, tell)
-    with pdf_shards.alone(home):
-        found = replace(found, files=pdf_shards.render(found.documents, home, dpi, tell))
+    with shards.alone(home):
+        found = replace(found, files=shards.render(found.documents, home, dpi, tell))
         result = _index(source, found, home, tell)
-        pdf_shards.clear(home, found.files)
+        shards.clear(home, found.files)
     return result
 
 

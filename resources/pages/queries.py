@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
-from resources.shown import first_line
+from resources.printable import first_line
 
 SHARD = "shard"
 """Column of the indexed queries: the partition key of the shard a query belongs to."""

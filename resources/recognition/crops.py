@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from resources.layout.base import Region, Task
+from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from resources.recognition.base import Crop
+from resources.recognition.readings import Crop
 
 PICTURES = frozenset({"image", "chart", "header_image", "footer_image", "seal"})
 _JPEG_QUALITY = 95

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from resources.gates import Gates
+from resources.config.gates import Gates
 
 
 class TableReader(Protocol):

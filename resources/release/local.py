@@ -11,16 +11,18 @@ import yaml
 from filelock import FileLock
 from pydantic import Field
 
+from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.files import file_sha256, replace_file
-from resources.release import attribution, card, manifest, sums
 from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
-from resources.release.configs import CONFIGS, build
-from resources.release.front_matter import compose, front_matter, is_listed, split, stamped
-from resources.release.inventory import features_of, part_path, published, require_summaries, survey
-from resources.release.parquet import write
+from resources.release.card import attribution, dataset_card
+from resources.release.card.front_matter import compose, front_matter, is_listed, split, stamped
+from resources.release.dataset import checksums, release_manifest
+from resources.release.dataset.configs import CONFIGS, build
+from resources.release.dataset.parquet import write
+from resources.release.dataset.released_files import features_of, part_path, published, require_summaries, survey
 
-TEXTS = (card.NAME, attribution.NAME, manifest.NAME, sums.NAME)
+TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
 """What a release holds besides its data."""
 
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
@@ -33,6 +35,7 @@ class LocalRelease(Engine):
     whichever shards are in it and wherever a run was killed.
     """
 
+    code_version: ClassVar[CodeVersion] = CodeVersion("release.local", {1: "the first release"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"folder"})
 
     folder: str = Field(description="Folder of the release; made when it is missing.")
@@ -78,9 +81,9 @@ class LocalRelease(Engine):
             hashes = {path: known.get(path) or file_sha256(self._root / path) for path in paths}
             return [
                 self._write_sums(hashes),
-                self._write_text(manifest.NAME, manifest.render(inventory, about.shards, hashes)),
+                self._write_text(release_manifest.NAME, release_manifest.render(inventory, about.shards, hashes)),
                 self._write_text(attribution.NAME, attribution.render(inventory, about)),
-                self._write_text(card.NAME, card.render(self._root, inventory, about, hashes)),
+                self._write_text(dataset_card.NAME, dataset_card.render(self._root, inventory, about, hashes)),
             ]
 
     @contextmanager
@@ -110,22 +113,22 @@ class LocalRelease(Engine):
             data = stamped(listed, known)
         else:
             data = front_matter(survey(self._root), listed, known)
-        self._write_text(card.NAME, compose(data, body))
+        self._write_text(dataset_card.NAME, compose(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
         """The YAML and body of the card; nobody else writes it, so one that was damaged is made anew."""
-        path = self._root / card.NAME
+        path = self._root / dataset_card.NAME
         try:
             return split(path.read_text("utf-8"))
         except (FileNotFoundError, UnicodeDecodeError, ValueError, yaml.YAMLError):
             return {}, _BEING_MADE
 
     def _sums(self) -> dict[str, str]:
-        path = self._root / sums.NAME
-        return sums.parse(path.read_text("utf-8")) if path.exists() else {}
+        path = self._root / checksums.NAME
+        return checksums.parse(path.read_text("utf-8")) if path.exists() else {}
 
     def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
-        return self._write_text(sums.NAME, sums.render(known))
+        return self._write_text(checksums.NAME, checksums.render(known))
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
         sha256, size = replace_file(self._root / name, partial(_write_text, text))

@@ -9,15 +9,16 @@ import pyarrow.parquet as pq
 
 from resources.errors import HubError, StoreError
 from resources.files import file_sha256
-from resources.release import card, manifest, sums
-from resources.release.configs import CONFIGS
-from resources.release.front_matter import split
-from resources.release.hub_calls import insist
-from resources.release.inventory import Inventory, in_use, part_path, survey
-from resources.release.joins import joins
+from resources.release.card import dataset_card
+from resources.release.card.escaping import one_line
+from resources.release.card.front_matter import split
+from resources.release.dataset import checksums, release_manifest
+from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.joins import joins
+from resources.release.dataset.release_manifest import DATA, Manifest
+from resources.release.dataset.released_files import Inventory, in_use, part_path, survey
+from resources.release.hub.calls import insist
 from resources.release.local import TEXTS
-from resources.release.manifest import DATA, Manifest
-from resources.release.plain import one_line
 
 Item = TypeVar("Item")
 
@@ -33,7 +34,7 @@ def verify(folder: Path, shards: Collection[str] | None = None, load: bool = Tru
         yield f"{', '.join(missing)} missing: {one_line(folder)} is no release, or was never finished"
         return
     try:
-        listed = manifest.parse((folder / manifest.NAME).read_bytes())
+        listed = release_manifest.parse((folder / release_manifest.NAME).read_bytes())
         inventory = survey(folder)
     except StoreError as error:
         yield one_line(error)
@@ -82,21 +83,21 @@ class _Chosen:
 
         Shards that are not chosen do not count: another run may be writing them.
         """
-        known = self._chosen(sums.parse((self.folder / sums.NAME).read_text("utf-8")))
+        known = self._chosen(checksums.parse((self.folder / checksums.NAME).read_text("utf-8")))
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
         if known != {path: file.sha256 for path, file in listed.items()}:
-            yield f"{sums.NAME} and {manifest.NAME} do not list the same files and hashes"
+            yield f"{checksums.NAME} and {release_manifest.NAME} do not list the same files and hashes"
         for path in sorted(there.keys() - listed.keys()):
-            yield f"{path} is not listed in {manifest.NAME}"
+            yield f"{path} is not listed in {release_manifest.NAME}"
         for path, file in sorted(listed.items()):
             if path not in there:
                 yield f"{path} is missing"
             elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
                 found = f"{there[path].rows} rows and {there[path].bytes} bytes"
-                yield f"{path} has {found}, {manifest.NAME} says {file.rows} and {file.bytes}"
+                yield f"{path} has {found}, {release_manifest.NAME} says {file.rows} and {file.bytes}"
             elif file_sha256(self.folder / path) != file.sha256:
-                yield f"{path} has another SHA-256 than {sums.NAME} says"
+                yield f"{path} has another SHA-256 than {checksums.NAME} says"
         for shard in self.shards():
             for path in (part_path(config, shard) for config in CONFIGS):
                 if path not in there and path not in listed:
@@ -110,21 +111,21 @@ class _Chosen:
         from yaml import YAMLError
 
         try:
-            listed, _ = split((self.folder / card.NAME).read_text("utf-8"))
+            listed, _ = split((self.folder / dataset_card.NAME).read_text("utf-8"))
             infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
         except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-            yield f"{card.NAME} is not that of a release ({type(error).__name__})"
+            yield f"{dataset_card.NAME} is not that of a release ({type(error).__name__})"
             return
         for config, parts in self.inventory.items():
             used = in_use(parts)
             if used and config not in infos:
-                yield f"{card.NAME} does not list {config}"
+                yield f"{dataset_card.NAME} does not list {config}"
                 continue
             for part in (part for part in used if self._is_chosen(part.path)):
                 features = infos[config].features or Features()
                 stored = pq.read_schema(self.folder / part.path)
                 if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
-                    yield f"{part.path} does not have the columns that {card.NAME} says"
+                    yield f"{part.path} does not have the columns that {dataset_card.NAME} says"
 
     def shards(self) -> list[str]:
         released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.retrieval.evaluation import CONVENTIONS
-from resources.retrieval.metrics import METRICS
+from resources.retrieval.ranking_metrics import METRICS
+from resources.retrieval.scoring import CONVENTIONS
 from resources.retrieval.significance import FEWEST, interval
-from resources.tables import RETRIEVAL_SCORES
+from resources.store.schemas import RETRIEVAL_SCORES
 
 ALL = "all"
 MAIN = "ndcg@10"

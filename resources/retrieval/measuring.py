@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pyarrow as pa
 
-from resources.recipe import code_fingerprint, fingerprint
-from resources.retrieval import history, korean
-from resources.retrieval.corpus import SearchedCorpus
-from resources.retrieval.evaluation import CODE, evaluate
-from resources.shards import ShardStore
-from resources.tables import RETRIEVAL_SCORES
+from resources.fingerprints import fingerprint
+from resources.retrieval import morphemes, run_history
+from resources.retrieval.scoring import VERSION, evaluate
+from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store.schemas import RETRIEVAL_SCORES
+from resources.store.shard_store import ShardStore
 
 _LIBRARIES = ("bm25s", "ir-measures")
 
@@ -35,17 +35,19 @@ def measure(
     be measured the table is empty, and the runs before are left for later ones. Raises `ConfigError`
     where a library is missing, `StoreError`.
     """
-    inputs = fingerprint([corpus.inputs, corpus.kinds, code_fingerprint(CODE), korean.tokenizer(), _libraries()])
-    todo = not history.is_scored(store, inputs)
+    inputs = fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
+    todo = not run_history.is_scored(store, inputs)
     if todo and corpus.questions:
-        history.publish(store, history.Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
+        run_history.publish(
+            store, run_history.Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept
+        )
     elif todo:
         nothing = "nothing to measure: no query has a vector and a page that answers it"
-        history.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
+        run_history.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
     elif accept:
-        history.accept(store, inputs)
-    compared = store.metadata(history.SCORES, history.ALL)["compared"]
-    return Measured(store.read(history.SCORES, history.ALL), inputs, compared, todo)
+        run_history.accept(store, inputs)
+    compared = store.metadata(run_history.SCORES, run_history.ALL)["compared"]
+    return Measured(store.read(run_history.SCORES, run_history.ALL), inputs, compared, todo)
 
 
 def _libraries() -> dict[str, str]:

@@ -8,7 +8,7 @@ from threading import BoundedSemaphore
 from resources.errors import SourceError, UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.images import decode
-from resources.search.pages import ShownPage
+from resources.search.page_view import ShownPage
 
 SIDES = {"small": 900, "large": 1800}
 """Lengths of the longer side in pixels: text can be made out, and can be read."""

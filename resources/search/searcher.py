@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 
 from resources.embedding.base import Embedder
 from resources.errors import KopubError
-from resources.lineage import MADE_WITH
 from resources.retrieval.fusion import RRF_K
-from resources.search.asked import By
-from resources.search.pages import Pages, ShownPage
-from resources.search.parts import Parts
-from resources.search.passages import Found, Words, find
-from resources.search.vectors import EXACT_UP_TO, Near, Part, Vectors
-from resources.shards import ShardStore
+from resources.search.arrow_cache import Parts
+from resources.search.highlight import Found, Words, find
+from resources.search.nearest import EXACT_UP_TO, Near, Part, Vectors
+from resources.search.page_view import Pages, ShownPage
+from resources.search.search_options import By
 from resources.states import State
+from resources.store.lineage_rows import MADE_WITH
+from resources.store.shard_store import ShardStore
 
 ASSETS = {By.TEXT: "corpus_text_embeddings", By.IMAGE: "corpus_image_embeddings"}
 

@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 from resources.errors import KopubError
 from resources.pages.corpus import Corpus
-from resources.search.asked import MOST, By
-from resources.search.pages import ShownPage
-from resources.search.passages import Passage, Words
+from resources.search.highlight import Passage, Words
+from resources.search.page_view import ShownPage
 from resources.search.pictures import SIDES, NoPicture, Pictures
+from resources.search.search_options import MOST, By
 from resources.search.searcher import Answer, CannotSearch, Searcher
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resources.vllm.metrics import Samples, parse, report, total
-from resources.vllm.ready import BadProbe, NotListening, Target, answers, metrics_text
+from resources.vllm.server_metrics import Samples, parse, report, total
+from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, metrics_text
 
 
 @dataclass(frozen=True, slots=True)

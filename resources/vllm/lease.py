@@ -11,7 +11,8 @@ from pathlib import Path
 
 from resources.errors import EngineError
 from resources.vllm.endpoint import Endpoint
-from resources.vllm.folder import (
+from resources.vllm.supervisor.progress import LogTail, remaining, stage
+from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
     ServerFolder,
@@ -21,8 +22,7 @@ from resources.vllm.folder import (
     runtime_folder,
     server_folders,
 )
-from resources.vllm.progress import LogTail, remaining, stage
-from resources.vllm.supervisor import ANOTHER_RUNS
+from resources.vllm.supervisor.supervisor import ANOTHER_RUNS
 
 _STOP_SECONDS = 120.0
 """A server that is just being stopped gives the lease up well within this."""
@@ -148,7 +148,7 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
             if specification is not None:
                 folder.write_specification(specification)
             status = subprocess.run(
-                [sys.executable, "-m", "resources.vllm.supervisor", str(folder.path)],
+                [sys.executable, "-m", "resources.vllm.supervisor.supervisor", str(folder.path)],
                 cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

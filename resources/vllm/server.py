@@ -14,14 +14,14 @@ import dagster as dg
 from pydantic import Field, model_validator
 
 from resources.errors import EngineError
-from resources.recipe import code_fingerprint, file_sha256, fingerprint
+from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.folder import POLL, Specification
-from resources.vllm.gpu import visible
 from resources.vllm.lease import healed, leased, restarted
-from resources.vllm.ready import BadProbe, NotListening, Target, answers, served_models, version
+from resources.vllm.supervisor.gpu_turns import visible
+from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, served_models, version
+from resources.vllm.supervisor.server_state import POLL, Specification
 
 _PROTOCOL = 2
 """Of the files that clients and supervisors share; one of another number is left to its own."""
@@ -148,7 +148,7 @@ class VLLMServer(dg.ConfigurableResource):
             "kv_cache_dtype": self.kv_cache_dtype or "",
             "vllm": self.version,
             "mm_processor": fingerprint(self.mm_processor) if self.mm_processor else "",
-            "encoder": code_fingerprint(plugin.CODE) if self.env.get(plugin.SWITCH) == "1" else "",
+            "encoder": str(plugin.VERSION.number) if self.env.get(plugin.SWITCH) == "1" else "",
         }
 
     @property

@@ -6,10 +6,12 @@ its processes. It changes nothing unless the server's environment asks for it.
 
 import os
 
+from resources.code_version import CodeVersion
+
 SWITCH = "KOPUB_GLM_OCR_ENCODER"
 """Environment variable of the server; 1 turns the encoder on."""
-CODE = ("resources.vllm.plugin.glm_ocr", "resources.vllm.plugin.norm_rope")
-"""Modules that compute in place of vLLM's own when it is on."""
+VERSION = CodeVersion("vllm.glm_ocr_encoder", {1: "the first release"})
+"""Of what computes in place of vLLM's own encoder when it is on."""
 
 
 def register() -> None:

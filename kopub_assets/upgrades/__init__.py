@@ -1,0 +1,1 @@
+"""What is stale, what making it again costs, and the nightly run that does it."""

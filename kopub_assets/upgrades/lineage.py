@@ -1,0 +1,178 @@
+"""How a page or a vector came to be: its row in every table, and what made it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
+
+from kopub_assets.recipes import PARENTS
+from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
+from resources.errors import KopubError, SourceError
+from resources.pages.corpus import Corpus
+from resources.parallel import bounded_map
+from resources.store import ledger
+from resources.store.lineage_rows import lineage_rows
+from resources.store.schemas import OCR_RESULTS
+from resources.store.shard_store import ShardStore
+
+PAGE, QUERY = "page", "query"
+IDS = {PAGE: ("raw_pages", "page_id"), QUERY: ("query_embeddings", "query_id")}
+"""Where every id of a kind is listed."""
+
+_COLUMNS = {"ocr_results": [name for name in OCR_RESULTS.names if name != "crop_images"]}
+"""Of tables that hold more than a person reads."""
+_READERS = 8
+"""Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
+_ALIKE, _SUGGESTED = 0.6, 3
+"""An id with two of five characters wrong is another id."""
+
+
+def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
+    """The shard of a page or query by its kind: both, when a page and a query have one id. Raises `KopubError`."""
+    places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
+    if not places:
+        near = nearest(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
+        hint = f"; did you mean {' or '.join(near)}?" if near else ": see `kopub status` for what was made"
+        raise KopubError(f"there is no page or query {row_id!r}{hint}")
+    return places
+
+
+def nearest(row_id: str, known: Sequence[str]) -> list[str]:
+    """The ids most like one that does not exist, by edit distance."""
+    found = process.extract(
+        row_id, known, scorer=Levenshtein.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE
+    )
+    return [str(candidate) for candidate, _, _ in found]
+
+
+def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
+    """Everything that is known of how a page or query came to be, as JSON values.
+
+    With an `asset`, the row of that table and what exactly it was made from, also where those tables
+    have been replaced since; without, the rows of all tables as they are now.
+    """
+    shown = [name for name in PARENTS if holds(store, name, shard, kind)]
+    versions: Versions = dict.fromkeys(shown) if asset is None else ancestry(store, asset, shard)
+    rows = {name: _row(store, name, shard, row_id, version) for name, version in versions.items()}
+    tables = {name: table for name, table in rows.items() if table.num_rows}
+    metadata = {name: store.metadata(name, shard, versions[name]) for name in tables}
+    runs = {name: ledger.read(store, name, shard) for name in tables}
+    steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
+    for step in steps:
+        _complete(step, store, shard, versions, tables[step["asset"]])
+    raw = tables["raw_pages"].to_pylist()[0] if "raw_pages" in tables else None
+    return {
+        "id": row_id,
+        "kind": kind,
+        "shard": shard,
+        "source": None if raw is None else _source(corpus, shard, raw),
+        "regions": _regions(tables),
+        "steps": steps,
+        "missing": _missing(asset, versions),
+    }
+
+
+def holds(store: ShardStore, asset: str, shard: str, kind: str) -> bool:
+    """Whether an asset has been made and has a row for each page, or each query."""
+    return store.has(asset, shard) and IDS[kind][1] in store.columns(asset, shard)
+
+
+def _shard_of(store: ShardStore, row_id: str, shards: Sequence[str], kind: str) -> str | None:
+    asset, column = IDS[kind]
+
+    def look(shard: str) -> tuple[str, bool]:
+        return shard, pc.index(store.read(asset, shard, [column])[column], row_id).as_py() >= 0
+
+    return next((shard for shard, found in bounded_map(look, _made(store, asset, shards), _READERS) if found), None)
+
+
+def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
+    asset, column = IDS[kind]
+
+    def read(shard: str) -> list[str]:
+        return store.read(asset, shard, [column])[column].to_pylist()
+
+    return [row_id for ids in bounded_map(read, _made(store, asset, shards), _READERS) for row_id in ids]
+
+
+def _made(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
+    made = store.published(asset)
+    return [shard for shard in shards if shard in made]
+
+
+def _row(store: ShardStore, asset: str, shard: str, row_id: str, version: str | None) -> pa.Table:
+    table = store.read(asset, shard, _COLUMNS.get(asset), version)
+    return table.filter(pc.field("query_id" if "query_id" in table.column_names else "page_id") == row_id)
+
+
+def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Versions, row: pa.Table) -> None:
+    """Add to a step what its one row and its table say."""
+    asset = step["asset"]
+    step["parameters"], step["versions"] = (json.loads(step[name] or "{}") for name in ("parameters", "versions"))
+    step["made_at"] = step["made_at"] and step["made_at"].isoformat()
+    step["replaced_since"] = versions[asset] is not None
+    step["stale"] = replaced_parents(store, asset, shard, versions[asset])
+    step["vector"] = _vector(row) if "vector" in row.column_names else None
+    if "query" in row.column_names:
+        step["query"] = row["query"][0].as_py()
+
+
+def _vector(row: pa.Table) -> dict[str, Any] | None:
+    vector = row["vector"][0].as_py()
+    if vector is None:
+        return None
+    values = np.array(vector, np.float32)
+    return {
+        "dimensions": len(values),
+        "norm": round(float(np.linalg.norm(values)), 4),
+        "sha256": hashlib.sha256(values.astype("<f2").tobytes()).hexdigest(),
+    }
+
+
+def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The page's row of the source, with the hash of the bytes that are there now."""
+    named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
+    now, problem = None, None
+    file = raw["source"]
+    try:
+        file = str(corpus.manifest.path(corpus.manifest.shard(shard).file))
+        with corpus.reader(shard) as source:
+            now = hashlib.sha256(source.bytes(raw["page_idx"])).hexdigest()
+    except SourceError as error:
+        problem = str(error)
+    return {
+        "file": file,
+        "row": raw["page_idx"],
+        **{name: raw[name] for name in named},
+        "sha256_now": now,
+        "unchanged": now == raw["sha256"],
+        "problem": problem,
+    }
+
+
+def _regions(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """The page's regions in reading order, each with what was read from it."""
+    layout, reading = (
+        next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
+        for name in ("layout_regions", "ocr_results")
+    )
+    read = {region["index"]: region for region in reading or ()}
+    told = ("content", "state", "reason", "finish_reason", "attempts", "seconds")
+    return [{**region, **{name: read.get(region["index"], {}).get(name) for name in told}} for region in layout or ()]
+
+
+def _missing(asset: str | None, versions: Versions) -> list[str]:
+    """What a table was made from, back to the source, that is not kept any more."""
+    if asset is None:
+        return []
+    needed = {asset}
+    for name in reversed(PARENTS):
+        if name in needed:
+            needed.update(PARENTS[name])
+    return [name for name in PARENTS if name in needed and name not in versions]

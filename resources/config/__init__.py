@@ -1,0 +1,1 @@
+"""Profiles, pins and overrides, and the configured resources that they make."""

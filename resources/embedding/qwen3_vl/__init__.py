@@ -1,0 +1,1 @@
+"""Qwen3-VL-Embedding on a model server."""

@@ -1,0 +1,120 @@
+"""The GPU embedder: Qwen3-VL-Embedding over a model server, pages and texts and queries in one space."""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from resources.code_version import CodeVersion
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.embedding.qwen3_vl.handlers import Manner, PageJob, PageVectors, TextJob, TextVectors
+from resources.embedding.qwen3_vl.page_images import PATCH
+from resources.engine import releases
+from resources.errors import EngineError
+from resources.fingerprints import file_sha256
+from resources.pages.page import Page
+from resources.states import State
+from resources.vllm.served_engine import ServedEngine
+
+
+class Qwen3VLEmbedder(ServedEngine, Embedder):
+    """Vectors by which a query finds pages, through their pictures or their texts (Li et al., 2026, arXiv 2601.04720).
+
+    Prompts, picture sizes and pooling are those of the authors' own code. A vector is the hidden
+    state of the last token; its first `dim` numbers, brought to norm 1, are a vector too (Matryoshka
+    representation learning, Kusupati et al., 2022). A text of more than `max_tokens` is embedded in
+    passages, whose mean is its vector.
+    """
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("embedding.qwen3_vl", {1: "the first release"})
+    speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
+    limits: ClassVar[tuple[str, ...]] = (
+        "Page pictures are seen at 1.8 million pixels, A4 at about 135 dpi: smaller print is not found by them.",
+        "A page of more text than the model takes at once has the mean of its passages' vectors, "
+        "which a query about one of them finds less well.",
+    )
+
+    dim: int = Field(default=2048, ge=64, description="Length of the vectors; the first numbers of the model's own.")
+    width: int = Field(default=2048, ge=64, description="Length of the model's own vectors; 4096 for the 8B.")
+    instruction: str = Field(default="Represent the user's input.", description="For pages and texts.")
+    query_instruction: str = Field(
+        default="Retrieve images or text relevant to the user's query.", description="For queries."
+    )
+    max_tokens: int = Field(default=8192, ge=64, description="Of one text request; longer texts go in passages.")
+    max_pixels: int = Field(default=1_843_200, ge=4096, description="Of a page as the model sees it.")
+    tokenizer: str = Field(default="", description="The model's tokenizer.json; empty: from where its weights are.")
+
+    @field_validator("instruction", "query_instruction")
+    @classmethod
+    def _sentence(cls, instruction: str) -> str:
+        """As the authors send it: a sentence with its end."""
+        said = instruction.strip()
+        if not said:
+            raise ValueError("an instruction is needed; the model was trained with one")
+        return said if unicodedata.category(said[-1]).startswith("P") else f"{said}."
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        server = self.server
+        if server.runner != "pooling":
+            raise ValueError(f"server.runner: embeddings need pooling, not {server.runner}")
+        if self.dim > self.width:
+            raise ValueError(f"dim: {self.dim} is more than the model's {self.width} numbers")
+        if self.max_tokens > server.max_model_len:
+            raise ValueError(f"max_tokens: {self.max_tokens} exceed the server's max_model_len, {server.max_model_len}")
+        if self._image_tokens > server.max_image_tokens:
+            raise ValueError(
+                f"max_pixels: {self.max_pixels} are {self._image_tokens} tokens, more than the server's "
+                f"max_image_tokens ({server.max_image_tokens})"
+            )
+        return self
+
+    def weights(self) -> dict[str, str]:
+        own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
+        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        make = partial(PageVectors, self._manner(self.instruction), self.tokenizer_file())
+        yield from self.worked((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return self._embed_texts(texts, self.instruction)
+
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return self._embed_texts(queries, self.query_instruction)
+
+    def tokenizer_file(self) -> Path:
+        """Where the tokenizer is; fetched from the Hub, or found in its cache, when the model is a repository."""
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        name = "tokenizer.json"
+        path = Path(self.tokenizer or Path(self.server.checkpoint) / name).expanduser()
+        if path.is_file():
+            return path
+        if self.tokenizer or self.server.revision is None:
+            raise EngineError(f"there is no {path}; name the model's tokenizer.json in the embedding's `tokenizer`")
+        try:
+            return Path(hf_hub_download(self.server.model, name, revision=self.server.revision))
+        except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
+            said = " ".join(str(error).split())
+            raise EngineError(f"the tokenizer of {self.server.model} cannot be had from the Hub: {said}") from error
+
+    @property
+    def _image_tokens(self) -> int:
+        return self.max_pixels // PATCH**2
+
+    def _embed_texts(self, texts: Iterable[tuple[str, str]], instruction: str) -> Iterator[Embedding]:
+        make = partial(TextVectors, self._manner(instruction), self.tokenizer_file())
+        yield from self.worked((TextJob(id, text) for id, text in texts), make, _lost)
+
+    def _manner(self, instruction: str) -> Manner:
+        return Manner(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
+
+
+def _lost(job: PageJob | TextJob, reason: str) -> Embedding:
+    return Embedding(job.id, State.FAILED, reason=reason)

@@ -1,0 +1,1 @@
+"""PP-DocLayoutV3 on a GPU."""

@@ -1,0 +1,274 @@
+"""PP-DocLayoutV3 as the layout resource of the GPU profiles."""
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+
+from resources.code_version import CodeVersion
+from resources.engine import releases
+from resources.errors import ConfigError, EngineError
+from resources.fingerprints import file_sha256
+from resources.layout.base import LayoutDetector
+from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, make_rules, postprocess
+from resources.layout.pp_doclayout.preprocess import Prepared, prepare
+from resources.layout.regions import LABELS, PageLayout, Region, Task
+from resources.layout.tasks import check_labels, tasks_by_label
+from resources.pages.page import Page
+from resources.parallel import bounded_map
+from resources.printable import first_line
+from resources.states import State
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from resources.layout.pp_doclayout.model import Outputs, PageModel
+
+_NO_REGION = "no region was found on a page with ink"
+
+
+class PPDocLayout(LayoutDetector):
+    """Regions of pages by PP-DocLayoutV3 (transformers), in batches on a GPU while threads decode the next."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.pp_doclayout", {1: "the first release"})
+    # `weights` stands for where they come from: the same file in another folder gives the same regions.
+    speed_only: ClassVar[frozenset[str]] = frozenset(
+        {"repo", "revision", "device", "compile", "batch_size", "decode_threads"}
+    )
+
+    repo: str = Field(description="Hub repository, or a local folder with config.json and model.safetensors.")
+    revision: str = Field(default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder.")
+    device: str = Field(default="cuda", description="Where the model runs: cuda, cuda:1, cpu.")
+    dtype: Literal["float16", "bfloat16", "float32"] = Field(
+        default="float16", description="Precision of the features; boxes and scores are always float32."
+    )
+    compile: bool = Field(default=True, description="torch.compile: 90 s at the first start, 13 s later, then faster.")
+    batch_size: int = Field(default=16, ge=1, description="Pages in one pass of the model.")
+    decode_threads: int = Field(default=0, ge=0, description="Threads that decode pages; 0 is one for each core.")
+    gpu_jpeg: bool = Field(
+        default=False, description="Decode JPEG pages by nvJPEG (needs torchvision): faster below about 12 cores."
+    )
+    polygons: bool = Field(default=False, description="Also compute the outline of each region.")
+    threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
+    thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
+    nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
+    nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
+    containment: dict[str, str] = Field(
+        default={"reference": "small"},
+        description="Which of two nested boxes goes, by label: large (the inner one; the default), small, union.",
+    )
+    unclip: dict[str, list[float]] = Field(default={}, description="Factors [width, height] to grow boxes of a label.")
+    tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
+
+    _model: "PageModel | None" = PrivateAttr(default=None)
+    _counts: Counter[str] = PrivateAttr(default_factory=Counter)
+    _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
+
+    @field_validator("thresholds", "containment", "unclip", "tasks")
+    @classmethod
+    def _known_labels(cls, named: dict[str, object], info: ValidationInfo) -> dict[str, object]:
+        check_labels(f"layout.{info.field_name}", named)
+        return named
+
+    @model_validator(mode="after")
+    def _usable(self) -> "PPDocLayout":
+        tasks_by_label(self.tasks)
+        self._rules()
+        is_commit = len(self.revision) == 40 and set(self.revision) <= set("0123456789abcdef")
+        if not is_commit and not Path(self.repo).is_dir():
+            raise ConfigError(
+                f"layout.repo {self.repo!r} is no folder, so layout.revision must pin it: a commit of 40 hex digits"
+            )
+        return self
+
+    @property
+    def gpus(self) -> int:
+        return int(self.device.startswith("cuda"))
+
+    def weights(self) -> dict[str, str]:
+        folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
+        if folder.is_dir():
+            return {file.name: file_sha256(file) for file in sorted(folder.glob("*.safetensors"))} | libraries
+        return {self.repo: self.revision} | libraries
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        started = time.perf_counter()
+        verdict = _Verdict()
+        model = self._loaded()
+        for figures in (self._counts, self._seconds, model.seconds):
+            figures.clear()
+        try:
+            for layout in self._stream(pages, model):
+                verdict.add(layout)
+                self._counts[f"pages_{layout.state}"] += 1
+                yield layout
+        finally:
+            self._seconds["total"] += time.perf_counter() - started
+        verdict.check()
+
+    def report(self) -> dict[str, float | str]:
+        """Of the last `detect`: pages/s, seconds of each stage, counts by label and rule, fallbacks, peak memory.
+
+        `seconds_decode` adds up all threads; the other stages run one at a time. `seconds_total`,
+        and with it pages/s, holds the time that the caller takes for each page too.
+        """
+        pages = sum(self._counts[f"pages_{state}"] for state in State)
+        model = self._model
+        stages = {**self._seconds, **(model.seconds if model else {})}
+        total = stages.get("total", 0.0)
+        return {
+            **{name: float(count) for name, count in sorted(self._counts.items())},
+            **{f"seconds_{stage}": round(seconds, 3) for stage, seconds in sorted(stages.items())},
+            "pages_per_second": round(pages / total, 2) if total else 0.0,
+            "gpu_memory_peak_gb": round(model.memory_peak / 1e9, 2) if model else 0.0,
+            "fallbacks": ", ".join(model.fallbacks) if model else "",
+        }
+
+    def _loaded(self) -> "PageModel":
+        from resources.layout.pp_doclayout.model import PageModel, load
+
+        if self._model is None:
+            self._model = PageModel(
+                load(self.repo, self.revision),
+                device=self.device,
+                dtype=self.dtype,
+                compiled=self.compile,
+                batch_size=self.batch_size,
+                polygons=self.polygons,
+            )
+        return self._model
+
+    def _rules(self) -> Rules:
+        try:
+            return make_rules(
+                threshold=self.threshold,
+                thresholds=self.thresholds,
+                nms_same=self.nms_same,
+                nms_different=self.nms_different,
+                containment={label: Containment(mode) for label, mode in self.containment.items()},
+                unclip={label: (width, height) for label, (width, height) in self.unclip.items()},
+            )
+        except ValueError as error:
+            raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
+
+    def _stream(self, pages: Iterable[Page], model: "PageModel") -> Iterator[PageLayout]:
+        """Decode on threads, run the model on one more, post-process here; two batches are under way at most."""
+        running: deque[tuple[list[Prepared], Future[Outputs]]] = deque()
+        batch: list[Prepared] = []
+        decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
+        with closing(decoded):
+            for page in decoded:
+                self._seconds["decode"] += page.seconds
+                if page.pixels is None:
+                    yield PageLayout(page.page_id, page.state, page.reason)
+                    continue
+                batch.append(page)
+                # The model's thread may have halved its batch since: then this one is larger than that.
+                if len(batch) >= model.batch_size:
+                    running.append((batch, model.submit(_pixels(batch))))
+                    batch = []
+                    if len(running) > 1:
+                        yield from self._finish(*running.popleft())
+            if batch:
+                running.append((batch, model.submit(_pixels(batch))))
+            while running:
+                yield from self._finish(*running.popleft())
+
+    def _finish(self, batch: Sequence[Prepared], future: "Future[Outputs]") -> Iterator[PageLayout]:
+        try:
+            outputs = future.result()
+        except RuntimeError as error:
+            reason = first_line(f"{type(error).__name__}: {error}")
+            raise EngineError(f"the layout model stopped: {reason}") from error
+        rules, tasks = self._rules(), tasks_by_label(self.tasks)
+        for i, page in enumerate(batch):
+            started = time.perf_counter()
+            try:
+                layout = self._page(page, i, outputs, rules, tasks)
+            except Exception as error:
+                # One odd page must not take the shard with it; its row carries the reason.
+                layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
+            self._seconds["post"] += time.perf_counter() - started
+            yield layout
+
+    def _page(self, page: Prepared, i: int, outputs: "Outputs", rules: Rules, tasks: dict[str, Task]) -> PageLayout:
+        import numpy as np
+
+        scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
+        if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
+            reason = f"the model's output is not finite in {self.dtype}; use bfloat16 or float32"
+            return PageLayout(page.page_id, State.FAILED, reason)
+        found = postprocess(scores, boxes, votes, page.width, page.height, rules)
+        self._counts.update({f"dropped_{rule}": count for rule, count in found.dropped.items()})
+        if len(found) == 0:
+            return _empty(page)
+        regions = self._regions(found, page, outputs, i, tasks)
+        self._counts.update(f"label_{region.label}" for region in regions)
+        return PageLayout(page.page_id, State.OK, regions=regions)
+
+    def _regions(
+        self, found: Detections, page: Prepared, outputs: "Outputs", i: int, tasks: dict[str, Task]
+    ) -> tuple[Region, ...]:
+        from resources.layout.pp_doclayout.polygons import outline
+
+        masks = outputs.masks(i, found.queries) if self.polygons else None
+        regions = []
+        for index, (label_id, score, box) in enumerate(
+            zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
+        ):
+            label, bbox = LABELS[label_id], (box[0], box[1], box[2], box[3])
+            polygon = None
+            if masks is not None:
+                polygon = outline(masks[index], bbox, page.width, page.height, self.threshold)
+            regions.append(Region(index, label, tasks[label], score, bbox, polygon))
+        return tuple(regions)
+
+
+def _pixels(batch: Sequence[Prepared]) -> "list[NDArray[np.uint8]]":
+    return [page.pixels for page in batch if page.pixels is not None]
+
+
+def _empty(page: Prepared) -> PageLayout:
+    """A page without regions is blank only if it carries no ink."""
+    import cv2
+    import numpy as np
+
+    assert page.pixels is not None
+    ink = ink_share(np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8))
+    if ink < BLANK_SHARE:
+        return PageLayout(page.page_id, State.BLANK)
+    return PageLayout(page.page_id, State.FAILED, f"{_NO_REGION} ({ink:.2%})")
+
+
+class _Verdict:
+    """Whether the model, rather than single pages, is at fault."""
+
+    def __init__(self) -> None:
+        self._worked = False
+        self._failed: list[PageLayout] = []
+
+    def add(self, layout: PageLayout) -> None:
+        self._worked |= layout.state in {State.OK, State.BLANK}
+        if layout.state is State.FAILED and not self._worked:
+            self._failed.append(layout)
+
+    def check(self) -> None:
+        """Raise `EngineError` when pages failed and none came out.
+
+        One page without regions may be an odd page; several are a model that sees nothing.
+        """
+        if self._worked or not self._failed:
+            return
+        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
+        if len(self._failed) > 1 or _NO_REGION not in str(reason):
+            raise EngineError(
+                f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
+                "check the weights, layout.dtype and layout.threshold"
+            )

@@ -1,0 +1,276 @@
+"""PP-DocLayoutV3 on its device: loaded, made fast, fed in batches, and kept going where it can be."""
+
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resources.errors import EngineError
+from resources.layout.pp_doclayout.preprocess import SIDE
+from resources.layout.regions import LABELS
+from resources.printable import first_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    from resources.layout.pp_doclayout.network import Raw
+
+TUNING_MEMORY = 10e9
+"""Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
+
+
+def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
+    """The published network in fp32, from a folder or the Hub. Raises `EngineError` where there is none."""
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    # The annotations of transformers know neither output_loading_info nor a local folder.
+    from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
+    try:
+        network, report = from_pretrained(
+            repo,
+            revision=revision or None,
+            id2label=dict(enumerate(LABELS)),
+            label2id={label: i for i, label in enumerate(LABELS)},
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        what = first_line(error)
+        how = "set layout.repo to a folder with config.json and model.safetensors"
+        if not Path(repo).exists():
+            how = f"run `hf download {repo} --revision {revision}` where there is a network, or {how}"
+        raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
+    lacking = sorted(report["missing_keys"])
+    if lacking or not network.config.mask_enhanced:
+        what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
+        raise EngineError(f"{repo} is not a whole PP-DocLayoutV3 checkpoint: {what}; download it again")
+    return network.eval()
+
+
+class Outputs(NamedTuple):
+    """A batch's outputs, see `Raw` for the shapes: fp32 on the host, but for the masks, which stay on the device."""
+
+    scores: "NDArray[np.float32]"
+    boxes: "NDArray[np.float32]"
+    votes: "NDArray[np.float32]"
+    mask_queries: "torch.Tensor | None"
+    mask_features: "torch.Tensor | None"
+
+    def masks(self, page: int, queries: "NDArray[np.intp]") -> "NDArray[np.float32]":
+        """(n, 200, 200) mask logits of some queries of one page; only of a model made with `polygons`."""
+        import torch
+
+        if self.mask_queries is None or self.mask_features is None:
+            raise ValueError("the model was made without polygons")
+        with torch.inference_mode():
+            chosen = self.mask_queries[page, torch.as_tensor(queries, device=self.mask_queries.device)]
+            return torch.tensordot(chosen, self.mask_features[page], 1).float().cpu().numpy()
+
+
+def _joined(parts: Sequence[Outputs]) -> Outputs:
+    import numpy as np
+
+    if len(parts) == 1:
+        return parts[0]
+    return Outputs(
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.boxes for part in parts]),
+        np.concatenate([part.votes for part in parts]),
+        _joined_masks([part.mask_queries for part in parts]),
+        _joined_masks([part.mask_features for part in parts]),
+    )
+
+
+def _joined_masks(parts: "Sequence[torch.Tensor | None]") -> "torch.Tensor | None":
+    import torch
+
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None
+
+
+class PageModel:
+    """The network ready to run on batches of at most `batch_size` pages.
+
+    `batch_size` halves when the GPU's memory does not suffice, and a network that cannot be
+    compiled runs uncompiled; `fallbacks` says what happened. `seconds` is kept by stage.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        *,
+        device: str,
+        dtype: str,
+        compiled: bool,
+        batch_size: int,
+        polygons: bool,
+    ) -> None:
+        import torch
+
+        from resources.layout.pp_doclayout.network import forward, fuse, fuse_relu
+
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+        fuse(network)
+        network.to(device=torch.device(device), dtype=getattr(torch, dtype))
+        self._network = network.to(memory_format=torch.channels_last)
+        self._on_gpu = device.startswith("cuda")
+        self._device = device
+        self._eager = self._run = partial(forward, self._network, polygons=polygons)
+        if compiled:
+            self._run = torch.compile(self._eager, dynamic=False)
+        # cuDNN keeps what it learns about convolutions by thread, so one thread runs every batch.
+        self._thread = ThreadPoolExecutor(1, "layout-model")
+        self._tuned = not self._on_gpu
+        self._staging: torch.Tensor | None = None
+        self.batch_size = batch_size
+        self.fallbacks: list[str] = []
+        self.seconds: dict[str, float] = defaultdict(float)
+        if self._on_gpu:
+            try:
+                fuse_relu(self._network)
+            except RuntimeError as error:
+                self._fall_back("ReLU not fused", first_line(error))
+
+    @property
+    def memory_peak(self) -> int:
+        """Most bytes of GPU memory that were allocated at once; 0 without a GPU."""
+        import torch
+
+        return torch.cuda.max_memory_allocated(self._device) if self._on_gpu else 0
+
+    def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
+        """Run on RGB pages of (SIDE, SIDE, 3), after the batches submitted before.
+
+        Any number of pages: more than `batch_size` take several passes. The future holds an
+        `EngineError` when not even one page fits into memory.
+        """
+        return self._thread.submit(self._all, pages)
+
+    def _all(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+        import torch
+
+        parts: list[Outputs] = []
+        done = 0
+        while done < len(pages):
+            batch = pages[done : done + self.batch_size]
+            try:
+                parts.append(self._batch(batch))
+            except torch.OutOfMemoryError as error:
+                short = str(error).partition(". ")[0]
+            else:
+                done += len(batch)
+                continue
+            self._halve(short)
+        return _joined(parts)
+
+    def _halve(self, why: str) -> None:
+        import torch
+
+        if self.batch_size == 1:
+            raise EngineError(
+                f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
+            )
+        self.batch_size //= 2
+        self._staging = None
+        self._tuned = not self._on_gpu
+        torch.cuda.empty_cache()
+        self._fall_back(f"batch halved to {self.batch_size}", why)
+
+    def _batch(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+        import torch
+
+        n = len(pages)
+        with torch.inference_mode():
+            started = time.perf_counter()
+            pixels = self._stage(pages)
+            staged = self._now()
+            raw = self.run(pixels)
+            computed = self._now()
+            outputs = Outputs(
+                raw.scores[:n].cpu().numpy(),
+                raw.boxes[:n].cpu().numpy(),
+                raw.votes[:n].cpu().numpy(),
+                None if raw.mask_queries is None else raw.mask_queries[:n],
+                None if raw.mask_features is None else raw.mask_features[:n],
+            )
+            self.seconds["copy"] += staged - started + self._now() - computed
+            self.seconds["model"] += computed - staged
+        return outputs
+
+    def _stage(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
+        """Pages on the device. A compiled network takes one shape only, so its last batch is padded."""
+        import torch
+
+        if self._staging is None:
+            shape = (self.batch_size, SIDE, SIDE, 3)
+            self._staging = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+        # By numpy: torch would wake a thread for each core, and those decode.
+        filling = self._staging.numpy()
+        for i, page in enumerate(pages):
+            filling[i] = page
+        filled = self._staging[: len(pages)] if self._run is self._eager else self._staging
+        return filled.to(self._device, non_blocking=True)
+
+    def run(self, pixels: "torch.Tensor") -> "Raw":
+        """One pass over a batch on the device, uint8 (B, SIDE, SIDE, 3); B is always the same when compiled."""
+        if self._tuned:
+            return self._forward(pixels)
+        self._tuned = True
+        return self._tune(pixels)
+
+    def _tune(self, pixels: "torch.Tensor") -> "Raw":
+        """The first pass, in which cuDNN times its convolution algorithms.
+
+        What it chooses unasked took 1.7 ms instead of 0.4 for each 48-channel convolution, 52 ms
+        instead of 43 for the network (H200, 64 pages); trying takes 3 s. An algorithm may ask for any
+        amount of scratch space, so there is a limit.
+        """
+        import torch
+
+        device = pixels.device
+        limit = min(1.0, TUNING_MEMORY / torch.cuda.get_device_properties(device).total_memory)
+        torch.cuda.set_per_process_memory_fraction(limit, device)
+        torch.backends.cudnn.benchmark = True
+        try:
+            return self._forward(pixels)
+        except torch.OutOfMemoryError:
+            # The batch itself needs more than the limit: it goes without.
+            pass
+        finally:
+            torch.backends.cudnn.benchmark = False
+            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.empty_cache()
+        return self._forward(pixels)
+
+    def _forward(self, pixels: "torch.Tensor") -> "Raw":
+        import torch
+
+        if self._run is self._eager:
+            return self._eager(pixels)
+        try:
+            return self._run(pixels)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            # Compilers fail in their own ways; if the network itself is at fault, eager mode raises it again.
+            self._run = self._eager
+            self._fall_back("not compiled", first_line(f"{type(error).__name__}: {error}"))
+        return self._eager(pixels)
+
+    def _fall_back(self, what: str, why: str) -> None:
+        self.fallbacks.append(what)
+        warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
+
+    def _now(self) -> float:
+        import torch
+
+        if self._on_gpu:
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

@@ -1,0 +1,209 @@
+"""From the model's raw boxes to a page's regions: pure numpy, every rule on whole arrays.
+
+The rules are those of PaddleX's layout post-processing as the GLM-OCR SDK configures them.
+Ties are broken the same way everywhere: reading order, then score, then label.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from resources.layout.regions import LABELS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CONTAINED_SHARE = 0.8
+"""A box lies inside another when this share of its area does."""
+
+PAGE_IMAGE_LANDSCAPE, PAGE_IMAGE_PORTRAIT = 0.82, 0.93
+"""An `image` covering more of the page than this is the page itself, when anything else was found on it."""
+
+_IMAGE = LABELS.index("image")
+_NEVER_CONTAINED = np.isin(LABELS, ("image", "seal", "chart"))
+
+
+class Containment(StrEnum):
+    """Which box is kept when one lies inside another."""
+
+    LARGE = "large"
+    """The boxes inside a box of this label go."""
+    SMALL = "small"
+    """The boxes around a box of this label go, unless they lie inside another of it themselves."""
+    UNION = "union"
+    """Both stay."""
+
+
+class Rules(NamedTuple):
+    """The rules as arrays over the class ids."""
+
+    thresholds: "NDArray[np.float64]"
+    """(C,) lowest score kept."""
+    nms_same: float
+    nms_different: float
+    """IoU from which the lower score goes, within one label and between two."""
+    inner_goes: "NDArray[np.bool_]"
+    """(C,) `Containment.LARGE`."""
+    outer_goes: tuple[int, ...]
+    """Class ids with `Containment.SMALL`."""
+    unclip: "NDArray[np.float64]"
+    """(C, 2) factors by which width and height grow about the centre."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """A page's regions in reading order. `dropped` counts the boxes each rule took away."""
+
+    boxes: "NDArray[np.float64]"
+    """(n, 4) x1, y1, x2, y2 in pixels of the page."""
+    labels: "NDArray[np.intp]"
+    scores: "NDArray[np.float64]"
+    queries: "NDArray[np.intp]"
+    """(n,) which of the model's queries made the region."""
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def make_rules(
+    *,
+    threshold: float,
+    thresholds: Mapping[str, float],
+    nms_same: float,
+    nms_different: float,
+    containment: Mapping[str, Containment],
+    unclip: Mapping[str, tuple[float, float]],
+) -> Rules:
+    """Rules from settings by label; a label that is not named has the threshold, `large` and no unclip."""
+    modes = [containment.get(label, Containment.LARGE) for label in LABELS]
+    return Rules(
+        thresholds=np.array([thresholds.get(label, threshold) for label in LABELS]),
+        nms_same=nms_same,
+        nms_different=nms_different,
+        inner_goes=np.array([mode is Containment.LARGE for mode in modes]),
+        outer_goes=tuple(i for i, mode in enumerate(modes) if mode is Containment.SMALL),
+        unclip=np.array([unclip.get(label, (1.0, 1.0)) for label in LABELS]),
+    )
+
+
+def postprocess(
+    scores: "NDArray[np.float32]",
+    boxes: "NDArray[np.float32]",
+    votes: "NDArray[np.float32]",
+    width: int,
+    height: int,
+    rules: Rules,
+) -> Detections:
+    """Regions of a page of `width` x `height` pixels.
+
+    `scores` (Q, C) are probabilities, `boxes` (Q, 4) centre and size relative to the page, `votes`
+    (Q,) grow along the reading order. At most Q pairs of query and label are looked at, best first.
+    """
+    queries, labels = _candidates(scores, votes, rules.thresholds)
+    centre, half = boxes[queries, :2].astype(np.float64), boxes[queries, 2:].astype(np.float64) / 2
+    page = np.array([width, height], np.float64)
+    found = Detections(
+        boxes=np.hstack([(centre - half) * page, (centre + half) * page]),
+        labels=labels,
+        scores=scores[queries, labels].astype(np.float64),
+        queries=queries,
+    )
+    steps = {
+        "overlapping": lambda d: _not_overlapped(d, rules),
+        "page_sized": lambda d: _not_page_sized(d, width, height),
+        "contained": lambda d: _not_contained(d, rules),
+    }
+    dropped = {}
+    for name, step in steps.items():
+        kept = step(found)
+        dropped[name] = len(kept) - int(np.count_nonzero(kept))
+        if dropped[name]:
+            found = _take(found, kept)
+    return _on_page(found, page, rules.unclip, dropped)
+
+
+def _candidates(
+    scores: "NDArray[np.float32]", votes: "NDArray[np.float32]", thresholds: "NDArray[np.float64]"
+) -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
+    """(query, label) pairs over their threshold, in reading order."""
+    n_queries, n_labels = scores.shape
+    flat = scores.ravel()
+    pairs = np.flatnonzero(flat >= thresholds.min())
+    if len(pairs) > n_queries:
+        pairs = pairs[np.argsort(-flat[pairs], kind="stable")[:n_queries]]
+    queries, labels = np.divmod(pairs, n_labels)
+    over = flat[pairs] >= thresholds[labels]
+    pairs, queries, labels = pairs[over], queries[over], labels[over]
+    rank = np.empty(n_queries, np.intp)
+    rank[np.argsort(votes, kind="stable")] = np.arange(n_queries)
+    order = np.lexsort((labels, -flat[pairs], rank[queries]))
+    return queries[order], labels[order]
+
+
+def _not_overlapped(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
+    """Greedy non-maximum suppression; IoU counts pixels, so a box is one pixel wider than its coordinates."""
+    by_score = np.argsort(-found.scores, kind="stable")
+    boxes, labels = found.boxes[by_score], found.labels[by_score]
+    shared = _intersections(boxes, 1.0)
+    areas = (boxes[:, 2] - boxes[:, 0] + 1.0) * (boxes[:, 3] - boxes[:, 1] + 1.0)
+    iou = shared / (areas[:, None] + areas - shared)
+    limits = np.where(labels[:, None] == labels, rules.nms_same, rules.nms_different)
+    suppresses = np.triu(iou >= limits, 1)
+    stays = np.ones(len(boxes), bool)
+    for i in np.flatnonzero(suppresses.any(axis=1)):
+        if stays[i]:
+            stays &= ~suppresses[i]
+    kept = np.empty_like(stays)
+    kept[by_score] = stays
+    return kept
+
+
+def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.bool_]":
+    """All boxes but images as large as the page, unless nothing else would be left."""
+    limit = PAGE_IMAGE_LANDSCAPE if width > height else PAGE_IMAGE_PORTRAIT
+    inside = np.clip(found.boxes, 0.0, [width, height, width, height])
+    areas = (inside[:, 2] - inside[:, 0]) * (inside[:, 3] - inside[:, 1])
+    kept = (found.labels != _IMAGE) | (areas <= limit * width * height)
+    return kept if kept.any() else ~kept
+
+
+def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
+    boxes, labels = found.boxes, found.labels
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    candidates = (areas > 0) & ~_NEVER_CONTAINED[labels]
+    shares = _intersections(boxes, 0.0) / np.where(candidates, areas, 1.0)[:, None]
+    inside = (shares >= CONTAINED_SHARE) & candidates[:, None]
+    np.fill_diagonal(inside, False)
+    kept = np.logical_not((inside & rules.inner_goes[labels]).any(axis=1))
+    for label in rules.outer_goes:
+        of_label = inside & (labels == label)[:, None]
+        kept &= ~of_label.any(axis=0) | of_label.any(axis=1)
+    return kept
+
+
+def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.float64]":
+    """(n, n) areas that boxes share, each side `extra` longer than its coordinates say."""
+    x1, y1, x2, y2 = boxes.T
+    across = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1) + extra
+    down = np.minimum(y2[:, None], y2) - np.maximum(y1[:, None], y1) + extra
+    return np.maximum(across, 0.0) * np.maximum(down, 0.0)
+
+
+def _on_page(
+    found: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
+) -> Detections:
+    """Unclip about the centre, clamp to the page, and leave out what has no area there."""
+    low, high = found.boxes[:, :2], found.boxes[:, 2:]
+    centre, half = (low + high) / 2, (high - low) * unclip[found.labels] / 2
+    boxes = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
+    kept = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+    dropped = {**dropped, "off_page": len(kept) - int(np.count_nonzero(kept))}
+    return Detections(boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept], dropped)
+
+
+def _take(found: Detections, kept: "NDArray[np.bool_]") -> Detections:
+    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept])

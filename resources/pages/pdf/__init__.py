@@ -1,0 +1,1 @@
+"""PDFs as a source: drawn once, in processes of their own."""

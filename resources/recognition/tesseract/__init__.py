@@ -1,0 +1,1 @@
+"""Tesseract 5: Korean and English, tables by their cells."""

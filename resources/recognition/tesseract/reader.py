@@ -1,0 +1,105 @@
+"""Tesseract's Korean and English engines, and what they read together: blocks of text, and tables by cells."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resources.layout.boxes import Box
+from resources.recognition.tesseract.bilingual import Word, believe_english, doubtful_runs, joined, run_span
+from resources.recognition.tesseract.leaders import erased, find_leaders, with_leaders
+from resources.recognition.tesseract.rows import gaps, paper_of, text_rows
+from resources.recognition.tesseract.table_cells import find_cells, table_html
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BORDER = 12
+"""Pixels of paper put around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
+_CUT = 4
+"""Pixels above and below the words of a line that still belong to it."""
+_NARROWEST = 3
+"""Pixels; a narrower run holds no letter."""
+_EMPTY = 48
+"""Grey levels between the lightest and darkest pixel of a cell without print."""
+
+
+class Reader:
+    """Belongs to one thread at a time. `folder` holds the traineddata files."""
+
+    def __init__(self, folder: str) -> None:
+        import tesserocr
+
+        line = tesserocr.PSM.SINGLE_LINE
+        self._korean = tesserocr.PyTessBaseAPI(path=folder, lang="kor", psm=line)
+        self._english = tesserocr.PyTessBaseAPI(path=folder, lang="eng", psm=line)
+
+    def close(self) -> None:
+        """Free the engines."""
+        self._korean.End()
+        self._english.End()
+
+    def block(self, gray: "NDArray[np.uint8]") -> str:
+        """Text of one block, uint8 (height, width), its lines as printed."""
+        leaders = find_leaders(gray)
+        plain = erased(gray, leaders)
+        lines = [words for row in text_rows(plain) if (words := _read(self._korean, plain, row))]
+        return "\n".join(joined(self._corrected(plain, line)) for line in with_leaders(lines, leaders))
+
+    def table(self, gray: "NDArray[np.uint8]", scale: float) -> str:
+        """`<table>` HTML of a ruled table, its text when no grid is found."""
+        cells = find_cells(gray, scale)
+        if len(cells) < 2:
+            return self.block(gray)
+        return table_html(cells, [self._cell(gray, cell.box) for cell in cells])
+
+    def _cell(self, gray: "NDArray[np.uint8]", box: Box) -> str:
+        inside = gray[box.y1 : box.y2, box.x1 : box.x2]
+        if min(box.width, box.height) < _NARROWEST or int(np.ptp(inside)) < _EMPTY:
+            return ""
+        return " ".join(self.block(inside).split())
+
+    def _corrected(self, gray: "NDArray[np.uint8]", line: list[Word]) -> list[Word]:
+        """A line of the Korean engine, its doubtful words read again by the English one."""
+        runs = doubtful_runs(line)
+        if not runs:
+            return line
+        words = list(line)
+        top = max(0, min(word.box[1] for word in line) - _CUT)
+        bottom = max(word.box[3] for word in line) + _CUT
+        white = gaps(gray[top:bottom])
+        for start, end in reversed(runs):
+            left, right = run_span(line, (start, end), white)
+            if right - left < _NARROWEST:
+                continue
+            english = _read(self._english, gray, Box(left, top, right, min(bottom, gray.shape[0])))
+            if believe_english(line[start:end], english):
+                first = english[0]
+                english[0] = Word(first.text, first.confidence, first.box, line[start].after_blank)
+                words[start:end] = english
+        return words
+
+
+def _read(engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[Word]:
+    """Words that `engine` reads in one row of a block, with boxes in pixels of the block."""
+    import cv2
+    import tesserocr
+
+    pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
+    border = (_BORDER, _BORDER, _BORDER, _BORDER)
+    image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_of(pixels)])
+    height, width = image.shape
+    engine.SetImageBytes(image.tobytes(), width, height, 1, width)
+    engine.Recognize()
+    found = engine.GetIterator()
+    if found is None:
+        return []
+    words: list[Word] = []
+    for item in tesserocr.iterate_level(found, tesserocr.RIL.WORD):
+        if item.Empty(tesserocr.RIL.WORD):
+            continue
+        x1, y1, x2, y2 = item.BoundingBox(tesserocr.RIL.WORD)
+        across, down = row.x1 - _BORDER, row.y1 - _BORDER
+        text, confidence = item.GetUTF8Text(tesserocr.RIL.WORD), item.Confidence(tesserocr.RIL.WORD)
+        blank = bool(words) and item.BlanksBeforeWord() > 0
+        words.append(Word(text, confidence, (x1 + across, y1 + down, x2 + across, y2 + down), blank))
+    return words

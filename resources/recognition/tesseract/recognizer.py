@@ -1,0 +1,117 @@
+"""Tesseract 5 on the CPU: Korean and English, tables cell by cell."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from resources.code_version import CodeVersion
+from resources.errors import UndecodableImage
+from resources.layout.cpu.segmentation import WORKING_SIDE
+from resources.layout.regions import Region, Task
+from resources.pages.page import Page
+from resources.parallel import bounded_map
+from resources.recognition.base import Recognizer
+from resources.recognition.crops import cut_pictures, pixel_box
+from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.tesseract.reader import Reader
+from resources.recognition.tesseract.rows import ink_of, paper_of
+from resources.recognition.tesseract.tessdata import identity, tessdata_folder
+from resources.states import State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class TesseractRecognizer(Recognizer):
+    """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept as crops."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.tesseract", {1: "the first release"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
+    limits: ClassVar[tuple[str, ...]] = (
+        "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
+    )
+
+    threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
+
+    def weights(self) -> dict[str, str]:
+        return identity()
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        folder = tessdata_folder()
+        local = threading.local()
+        readers: list[Reader] = []
+
+        def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
+            if not hasattr(local, "reader"):
+                local.reader = Reader(folder)
+                readers.append(local.reader)
+            return read_page(local.reader, *item)
+
+        try:
+            yield from bounded_map(work, pages, self.threads)
+        finally:
+            for reader in readers:
+                reader.close()
+
+
+def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
+    """The texts of a page's regions; one that fails leaves the others."""
+    import cv2
+
+    try:
+        gray = np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8)
+        crops = cut_pictures(page, regions)
+    except UndecodableImage as error:
+        return PageReading(page.page_id, State.QUARANTINED, str(error))
+    if not regions:
+        return PageReading(page.page_id, State.BLANK)
+    texts = tuple(_read_region(reader, gray, region) for region in regions)
+    failed = [text for text in texts if text.state is State.FAILED]
+    if failed:
+        reason = f"{len(failed)} of {len(texts)} regions failed; region {failed[0].index}: {failed[0].reason}"
+        return PageReading(page.page_id, State.FAILED, reason, texts, crops)
+    return PageReading(page.page_id, State.OK, None, texts, crops)
+
+
+def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> RegionText:
+    if region.task in (Task.SKIP, Task.ABANDON):
+        return RegionText(region.index, region.label, "", finish_reason="skipped", attempts=0)
+    height, width = gray.shape
+    x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
+    start = time.perf_counter()
+    try:
+        crop = gray[y1:y2, x1:x2]
+        if region.task is Task.TABLE:
+            content = reader.table(crop, min(1.0, WORKING_SIDE / min(height, width)))
+        elif region.task is Task.FORMULA:
+            content = _read_formula(reader, crop)
+        else:
+            content = reader.block(crop)
+    except RuntimeError as error:
+        # What tesserocr raises when Tesseract refuses an image.
+        seconds = time.perf_counter() - start
+        return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds)
+    return RegionText(region.index, region.label, content, seconds=time.perf_counter() - start)
+
+
+def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> str:
+    """A formula as plain text, row by row: Tesseract knows no LaTeX."""
+    return reader.block(gray) or reader.block(_without_tall_signs(gray))
+
+
+def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """A formula without the brackets, sums and roots that span several of its rows and make one of them."""
+    import cv2
+
+    plain = gray.copy()
+    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink_of(gray).astype(np.uint8), connectivity=8)
+    heights = stats[1:, cv2.CC_STAT_HEIGHT]
+    if heights.size:
+        # Letters differ by a factor of two; what is three times as high as most of the signs spans rows.
+        tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
+        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_of(gray)
+    return plain

@@ -1,0 +1,1 @@
+"""Vision-language models on a model server, asked region by region."""

@@ -1,0 +1,1 @@
+"""What a release says of itself in words: its card, attribution, licences and fitness."""

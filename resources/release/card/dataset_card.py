@@ -1,0 +1,152 @@
+"""The dataset card: YAML that `datasets` and the Hub read, and text that people read. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from markupsafe import Markup
+
+from resources.release.base import ASSETS, ReleaseAbout
+from resources.release.card import attribution
+from resources.release.card.escaping import markdown
+from resources.release.card.fitness import fitness
+from resources.release.card.front_matter import compose, front_matter
+from resources.release.card.licences import hub_licences
+from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.released_files import Inventory, Part, documents, in_use, licences, lost_pages
+from resources.states import State
+
+NAME = "README.md"
+
+_TEMPLATE = Path(__file__).with_name("card.md.jinja")
+_LISTED = 20
+"""Lost pages that the card names; the `pages` config holds them all."""
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+_SAYS = {
+    "pages": "A page: identity, how it ended at every step, its text and its markdown. Also loads as `corpus`.",
+    "regions": "A region of a page in reading order: label, box, what was read in it.",
+    "crops": "A picture cut out of a page; `path` is what the page's markdown links to.",
+    "image_embeddings": "The vector of a page's image: float16, L2 norm 1.",
+    "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
+    "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
+    "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
+    "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
+}
+
+Licences = Mapping[str | None, int]
+
+
+def render(folder: Path, inventory: Inventory, about: ReleaseAbout, hashes: Mapping[str, str]) -> str:
+    """The whole card. Everything that comes from a page, a source or a setting is shown as plain text."""
+    pages = inventory["pages"]
+    rows = {config: sum(part.rows for part in in_use(inventory[config])) for config in CONFIGS}
+    stated = licences(inventory, about.license)
+    lost = list(islice(lost_pages(folder, pages), _LISTED + 1))
+    body = (
+        _environment()
+        .from_string(_TEMPLATE.read_text("utf-8"))
+        .render(
+            about=about,
+            fitness=fitness(inventory, about),
+            published=len(pages),
+            rows=rows,
+            configs=[_config_row(config, inventory) for config in CONFIGS if rows[config]],
+            states=[state.value for state in State],
+            steps=_steps(inventory),
+            lost=lost[:_LISTED],
+            more_lost=len(lost) > _LISTED,
+            doubtful=sum(part.summary["doubtful"] for part in pages),
+            outside=sum(part.rows > 0 for parts in inventory.values() for part in _outside(parts)),
+            unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
+            made=_made(inventory, about),
+            scores=_scores(about.scores),
+            documents=len({document for document, *_ in documents(inventory, about.license)}),
+            attribution=attribution.NAME,
+            licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),
+            page_images='"image"' in in_use(pages)[0].features if rows["pages"] else False,
+        )
+    )
+    return compose(front_matter(inventory, _known(rows["pages"], stated, about), hashes), body)
+
+
+def _known(pages: int, stated: Licences, about: ReleaseAbout) -> dict[str, Any]:
+    """What the YAML says besides the configs."""
+    under = [about.publish_under] if about.publish_under else stated
+    return {
+        "pretty_name": about.title,
+        "language": list(about.languages),
+        "license": hub_licences(under),
+        "size_categories": [next((name for limit, name in _SIZES if pages < limit), "n>1M")],
+        "task_categories": ["image-to-text", "visual-document-retrieval"],
+        "tags": ["ocr", "document-layout", "embeddings"],
+    }
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
+    )
+
+
+def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
+    used = in_use(inventory[config])
+    size = sum(part.bytes for part in used)
+    return {
+        "name": config,
+        "rows": f"{sum(part.rows for part in used):,}",
+        "files": len(used),
+        "megabytes": f"{size / 1e6:,.1f}",
+        "says": Markup(_SAYS[config]),
+    }
+
+
+def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
+    """How many rows of each asset ended in each state, over all shards."""
+    counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
+    for part in (*inventory["pages"], *inventory["queries"]):
+        for asset, states in part.summary["states"].items():
+            counted[asset].update(states)
+    return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
+
+
+def _made(inventory: Inventory, about: ReleaseAbout) -> list[dict[str, Any]]:
+    """Every engine and model that made rows, with how many: two of a step, while an upgrade is under way."""
+    counted: Counter[tuple[str | None, ...]] = Counter()
+    for part in inventory["lineage"]:
+        for *by, rows in part.summary["made"]:
+            counted[tuple(by)] += rows
+    made = []
+    for (asset, engine, model, revision, parameters, versions), rows in counted.items():
+        recipe = about.made_with.get(asset or "", {})
+        known = {} if engine else {**recipe.get("parameters", {}), **recipe.get("weights", {})}
+        settings = {**known, **json.loads(parameters or "{}"), **json.loads(versions or "{}")}
+        made.append(
+            {
+                "step": asset,
+                "engine": engine or recipe.get("engine") or "the platform",
+                "model": model or "",
+                "revision": revision or "",
+                "rows": rows,
+                "settings": ", ".join(f"{name} {settings[name]}" for name in sorted(settings)),
+            }
+        )
+    return sorted(made, key=lambda row: (ASSETS.index(row["step"]), -row["rows"]))
+
+
+def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
+    """The scores over all kinds of queries, with the interval that 95 of 100 samples of queries would give."""
+    if scores is None:
+        return []
+    return [row for row in scores.to_pylist() if row["query_type"] == "all"]
+
+
+def _outside(parts: list[Part]) -> list[Part]:
+    used = in_use(parts)
+    return [part for part in parts if part not in used]

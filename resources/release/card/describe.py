@@ -1,0 +1,68 @@
+"""What a release says of itself besides what its files tell, gathered from the platform's settings and store."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from resources.config.gates import Gates
+from resources.engine import Engine
+from resources.pages.corpus import Corpus
+from resources.release.base import ReleaseAbout
+from resources.release.dataset.released_files import published
+from resources.release.local import LocalRelease
+from resources.retrieval import run_history
+from resources.retrieval.comparison import significant_drops
+from resources.store.shard_store import ShardStore
+
+
+def describe(
+    release: LocalRelease,
+    corpus: Corpus,
+    store: ShardStore,
+    engines: Mapping[str, Engine],
+    gates: Gates,
+    profile: str,
+) -> ReleaseAbout:
+    """`engines` are the ones behind each asset, for rows that do not say what made them.
+
+    Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
+    """
+    scores, problems = _retrieval(store, _made_from(release, corpus, store))
+    return ReleaseAbout(
+        title=release.title,
+        source=corpus.manifest.name,
+        profile=profile,
+        shards=corpus.manifest.keys,
+        made_with={asset: engine.recipe() for asset, engine in engines.items()},
+        limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
+        license=release.license,
+        publish_under=release.publish_under,
+        gates=gates,
+        scores=scores,
+        retrieval_problems=problems,
+    )
+
+
+def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict[str, dict[str, str]]:
+    """By released shard and asset, the contents that its files were made from."""
+    released = {path.stem for path in published(Path(release.folder), "pages")}
+    return {
+        shard: json.loads(store.metadata("hf_release", shard).get("made_from", "{}"))
+        for shard in corpus.manifest.keys
+        if shard in released and store.has("hf_release", shard)
+    }
+
+
+def _retrieval(store: ShardStore, released: run_history.Contents) -> tuple[pa.Table | None, list[str]]:
+    """The scores of what is `released`, if they are that, and what speaks against them."""
+    if unmeasured := run_history.unmeasured(store, released):
+        return None, [
+            f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+            "materialize retrieval_scores"
+        ]
+    if not store.has(run_history.SCORES, run_history.ALL):
+        return None, []
+    scores = store.read(run_history.SCORES, run_history.ALL)
+    return scores, significant_drops(scores)

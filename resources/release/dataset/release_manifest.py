@@ -1,0 +1,56 @@
+"""manifest.json: what a release should hold, for telling two releases apart and one that is not whole. Pure."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from resources.errors import StoreError
+from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.released_files import Inventory
+
+NAME = "manifest.json"
+DATA = re.compile(rf"data/(?P<config>{'|'.join(CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
+"""Every path that a release may have data at, and a repository loses when the release has lost it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A data file as the manifest has it."""
+
+    sha256: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`shards` are all that the corpus has, released or not; `files` the released ones by path."""
+
+    shards: Sequence[str]
+    files: Mapping[str, Listed]
+
+    @property
+    def missing(self) -> list[str]:
+        """Shards of the corpus that are not in the release."""
+        released = {match["shard"] for path in self.files if (match := DATA.fullmatch(path))}
+        return [shard for shard in self.shards if shard not in released]
+
+
+def render(inventory: Inventory, shards: Sequence[str], hashes: Mapping[str, str]) -> str:
+    files = {
+        part.path: {"sha256": hashes[part.path], "rows": part.rows, "bytes": part.bytes}
+        for parts in inventory.values()
+        for part in parts
+    }
+    return json.dumps({"shards": list(shards), "files": files}, indent=1) + "\n"
+
+
+def parse(text: str | bytes) -> Manifest:
+    """Raises `StoreError` for what no release wrote."""
+    try:
+        content = json.loads(text)
+        files = {path: Listed(**file) for path, file in content["files"].items() if DATA.fullmatch(path)}
+        return Manifest(list(content["shards"]), files)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreError(f"{NAME} is not that of a release ({type(error).__name__})") from None

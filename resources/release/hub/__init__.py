@@ -1,0 +1,1 @@
+"""The way of a release to a dataset repository of the Hub."""

@@ -1,0 +1,164 @@
+"""What retrieval is measured on: the shards of the store that are complete and fit together."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.fingerprints import fingerprint, table_fingerprint
+from resources.retrieval import morphemes
+from resources.states import State
+from resources.store.schemas import RETRIEVAL_TOKENS
+from resources.store.shard_store import ShardStore
+
+IMAGES, TEXTS, QUERIES, PARSED = (
+    "corpus_image_embeddings",
+    "corpus_text_embeddings",
+    "query_embeddings",
+    "parsed_texts",
+)
+VECTORS = {"image": IMAGES, "text": TEXTS}
+"""The asset with each kind of page vector."""
+
+_READ = {
+    IMAGES: ("page_id", "vector", "state"),
+    TEXTS: ("page_id", "vector", "state"),
+    PARSED: ("page_id", "text", "state"),
+    QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
+}
+"""The columns that decide a score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query with a vector, and the pages of the corpus that answer it, the first one first."""
+
+    query_id: str
+    type: str | None
+    text: str
+    vector: np.ndarray
+    pages: Sequence[int]
+    has_first: bool
+    """Whether the first of `pages` is the source's first ground truth."""
+
+
+class SearchedCorpus:
+    """The tables of `shards` for vectors of width `dim` of some `kinds`, read a shard at a time.
+
+    `left_out` says of the other shards of the corpus why they do not count.
+    """
+
+    def __init__(self, store: ShardStore, keys: Iterable[str], kinds: Collection[str], dim: int) -> None:
+        self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
+        self._store = store
+        self._dim = dim
+        problems = {key: self._problem_with(key) for key in keys}
+        self.left_out = {key: problem for key, problem in problems.items() if problem}
+        self.shards = [key for key, problem in problems.items() if not problem]
+
+    @cached_property
+    def inputs(self) -> str:
+        """Fingerprint of every value that decides a score."""
+        return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
+
+    @cached_property
+    def contents(self) -> dict[str, dict[str, str]]:
+        """By shard and asset, the fingerprint of the rows that decide a score."""
+        assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
+        return {shard: {asset: self._content(asset, shard) for asset in assets} for shard in self.shards}
+
+    @cached_property
+    def page_ids(self) -> list[str]:
+        """Every page, whatever became of it, in the order of ids; a page is its position here."""
+        return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
+
+    @cached_property
+    def rows(self) -> int:
+        """Queries of the shards, measured or not."""
+        return sum(self._store.rows(QUERIES, shard) for shard in self.shards)
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """The queries that can be measured: with a vector, and with a page of this corpus that answers them."""
+        return [question for shard in self.shards for question in self._questions(shard)]
+
+    def mixed(self) -> list[str]:
+        """The assets whose vectors were made in several ways, as in an upgrade that is half done."""
+        assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
+        return [a for a in assets if len({self._store.metadata(a, s).get("made_with") for s in self.shards}) > 1]
+
+    def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(pages, float16 vectors) of the pages that have one, by shard."""
+        for shard in self.shards:
+            table = self._ok(VECTORS[kind], shard)
+            yield self._pages(table), _matrix(table, self._dim)
+
+    def tokens(self) -> Iterator[tuple[int, list[str]]]:
+        """(page, tokens) of every page with text. Kept by shard: a shard is read anew when its texts change."""
+        for shard in self.shards:
+            table = self._shard_tokens(shard)
+            yield from zip(self._pages(table).tolist(), table["tokens"].to_pylist(), strict=True)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {page_id: position for position, page_id in enumerate(self.page_ids)}
+
+    def _pages(self, table: pa.Table) -> np.ndarray:
+        return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
+
+    def _content(self, asset: str, shard: str) -> str:
+        """Fingerprint of a table's rows: the one it is stamped with, else of the columns that are read."""
+        stamped = self._store.metadata(asset, shard).get("content")
+        return stamped or table_fingerprint(self._store.read(asset, shard, _READ[asset]))
+
+    def _ok(self, asset: str, shard: str) -> pa.Table:
+        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state") == State.OK)
+
+    def _ids(self, asset: str, shard: str) -> list[str]:
+        return self._store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
+
+    def _problem_with(self, shard: str) -> str | None:
+        assets = (PARSED, *(VECTORS[kind] for kind in self.kinds), QUERIES)
+        if missing := [asset for asset in assets if not self._store.has(asset, shard)]:
+            return f"no {', '.join(missing)} yet"
+        for asset in assets[1:]:
+            width = self._store.read(asset, shard, ["vector"]).schema.field("vector").type.list_size
+            if width != self._dim:
+                return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
+        pages = self._ids(PARSED, shard)
+        unlike = [VECTORS[kind] for kind in self.kinds if self._ids(VECTORS[kind], shard) != pages]
+        return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
+
+    def _questions(self, shard: str) -> Iterator[Question]:
+        table = self._ok(QUERIES, shard)
+        vectors = _matrix(table, self._dim).astype(np.float64)
+        for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
+            known = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
+            if known:
+                pages = [self._positions[page] for page in known]
+                has_first = known[0] == row["ground_truth"][0]
+                yield Question(row["query_id"], row["type"], row["query"], vector, pages, has_first)
+
+    def _shard_tokens(self, shard: str) -> pa.Table:
+        texts = self._ok(PARSED, shard)
+        made_from = {
+            "texts": table_fingerprint(texts),
+            "version": str(morphemes.VERSION.number),
+            **morphemes.tokenizer(),
+        }
+        if self._store.has("retrieval_tokens", shard) and self._store.metadata("retrieval_tokens", shard) == made_from:
+            return self._store.read("retrieval_tokens", shard)
+        tokens = list(morphemes.tokens(texts["text"].to_pylist()))
+        table = pa.Table.from_arrays(
+            [texts["page_id"], pa.array(tokens, pa.list_(pa.string()))], schema=RETRIEVAL_TOKENS
+        )
+        self._store.write("retrieval_tokens", shard, table, made_from)
+        return table
+
+
+def _matrix(table: pa.Table, dim: int) -> np.ndarray:
+    """The column `vector` as (rows, dim)."""
+    return table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)

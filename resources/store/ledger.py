@@ -1,0 +1,156 @@
+"""What was computed, by which run and at what cost: an append-only record beside the tables.
+
+The tables themselves carry no times, so that a shard comes out the same however it was made.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.store.append_log import Parts
+from resources.store.shard_store import ShardStore
+
+LEDGER = pa.schema(
+    [
+        pa.field("row_id", pa.string(), nullable=False),
+        pa.field("fingerprint", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
+        ("seconds", pa.float64()),
+        ("gpu_seconds", pa.float64()),
+        pa.field("recipe", pa.string(), nullable=False),
+    ]
+)
+"""One row for each row that was computed, oldest first.
+
+`row_id` is the page or query, `fingerprint` that of its row in the table, `recipe` the asset's own.
+`seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
+the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
+before it was killed, which the next run of the shard enters under its own name.
+"""
+
+_MOST_PARTS = 16
+"""Files of a shard before they are made one; a night's retries then cost no more than one read each."""
+_MERGED = ".merged.parquet"
+_DIGITS = 20
+"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
+_SAMPLE = 32
+"""Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What `rows` cost together, in seconds; only rows whose time is known are counted."""
+
+    rows: int
+    seconds: float
+    gpu_seconds: float
+
+    @property
+    def seconds_each(self) -> float:
+        return self.seconds / self.rows if self.rows else 0.0
+
+    @property
+    def gpu_seconds_each(self) -> float:
+        return self.gpu_seconds / self.rows if self.rows else 0.0
+
+
+def entries(
+    keys: Sequence[tuple[str, str]], seconds: Sequence[float | None], gpus: float, run_id: str, recipe: str
+) -> pa.Table:
+    """Ledger rows of (id, fingerprint) `keys` that were made just now; `seconds` are None where nobody knows."""
+    count = len(keys)
+    columns = [
+        [row_id for row_id, _ in keys],
+        [row_fingerprint for _, row_fingerprint in keys],
+        [run_id] * count,
+        [datetime.now(UTC)] * count,
+        seconds,
+        [None if each is None else each * gpus for each in seconds],
+        [recipe] * count,
+    ]
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
+    )
+
+
+def shares(seconds: float, costs: Sequence[float]) -> list[float]:
+    """`seconds` divided in proportion to what the engine says each row cost; equally where it says nothing."""
+    total = sum(costs)
+    return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
+
+
+def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
+    """Add `rows`, a table of `LEDGER`. Nobody else may be making the shard. Raises `StoreError`."""
+    if not rows.num_rows:
+        return
+    parts = _of(store, asset, shard)
+    names = parts.names()
+    run_id = rows["run_id"][0].as_py()
+    parts.add(f"{_next(names)}-{run_id[:8]}.parquet", rows)
+    names = parts.names()
+    if len(names) > _MOST_PARTS:
+        # A merged part stands for all before it, so a run that is killed here has counted nothing twice.
+        parts.add(f"{_next(names)}{_MERGED}", _all(parts))
+        parts.remove(names)
+
+
+def read(store: ShardStore, asset: str, shard: str) -> pa.Table:
+    """Everything that was ever computed of a shard, oldest first; of a row computed again, both."""
+    return _all(_of(store, asset, shard))
+
+
+def newest(ledger: pa.Table) -> pa.Table:
+    """The last entry of every (row_id, fingerprint)."""
+    keys = zip(ledger["row_id"].to_pylist(), ledger["fingerprint"].to_pylist(), strict=True)
+    last = {key: at for at, key in enumerate(keys)}
+    return ledger.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def spent(rows: pa.Table) -> Spent:
+    """What the rows of a ledger cost together."""
+    known = rows.filter(pc.field("seconds").is_valid())
+    seconds, gpu_seconds = (float(known[name].to_numpy().sum()) for name in ("seconds", "gpu_seconds"))
+    return Spent(known.num_rows, seconds, gpu_seconds)
+
+
+def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
+    """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
+    found = {asset: _latest(store.parts(".ledger", asset)) for asset in assets}
+    spents = {asset: spent(pa.concat_tables(tables)) for asset, tables in found.items() if tables}
+    return {asset: rate for asset, rate in spents.items() if rate.rows}
+
+
+def _latest(parts: Parts) -> list[pa.Table]:
+    """Shards are told by their folder, time by the name of the file in it."""
+    found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
+    return [_last_run(part) for part in found]
+
+
+def _last_run(part: pa.Table) -> pa.Table:
+    """Of a merged part the newest entries alone: those before may be of another model."""
+    known = part.filter(pc.field("seconds").is_valid())
+    return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
+
+
+def _all(parts: Parts) -> pa.Table:
+    return pa.concat_tables([LEDGER.empty_table(), *parts.read(_not_merged_yet)])
+
+
+def _not_merged_yet(names: Sequence[str]) -> Sequence[str]:
+    """The last merged part, and all after it."""
+    return names[max((at for at, name in enumerate(names) if name.endswith(_MERGED)), default=0) :]
+
+
+def _of(store: ShardStore, asset: str, shard: str) -> Parts:
+    return store.parts(".ledger", asset, shard)
+
+
+def _next(names: Sequence[str]) -> str:
+    """The time, as the beginning of a name after all others: a clock that was set back loses nothing."""
+    last = int(names[-1][:_DIGITS]) if names else 0
+    return f"{max(time.time_ns(), last + 1):0{_DIGITS}d}"

@@ -1,0 +1,135 @@
+"""How every row came to be: the engine, model and run behind each page of each table. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+MADE_WITH = "made_with"
+"""Key of a table's metadata: JSON of the asset's own recipe, `{"version": …, "engines": [Engine.recipe(), …]}`."""
+
+LINEAGE = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("page_id", pa.string()),
+        ("query_id", pa.string()),
+        ("asset", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("fingerprint", pa.string()),
+        ("recipe", pa.string()),
+        ("engine", pa.string()),
+        ("model", pa.string()),
+        ("revision", pa.string()),
+        ("parameters", pa.string()),
+        ("versions", pa.string()),
+        ("code_version", pa.string()),
+        ("run_id", pa.string()),
+        ("made_at", pa.timestamp("us", "UTC")),
+        ("gpu_seconds", pa.float64()),
+    ]
+)
+"""One row for each page (or query) and asset.
+
+`recipe` is the table's, back to the source; `parameters` (prompts, sampling, thresholds) and
+`versions` (weights, engine, libraries) are JSON, `code_version` the versions of the code of table and engine
+as JSON. What nobody recorded is null.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWith:
+    """The engine that an asset's rows were made with; an asset of code alone has none of it but `code_version`.
+
+    `versions` is the identity of all behind the rows: weights, engine, packages. `model` and
+    `revision` name the model in it; an engine of files or packages alone has none.
+    """
+
+    engine: str | None = None
+    model: str | None = None
+    revision: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    code_version: str | None = None
+
+
+def made_with(metadata: Mapping[str, str]) -> MadeWith:
+    """What a table's metadata in the store says of its making; nothing, for a table of before it was recorded."""
+    own = json.loads(metadata.get(MADE_WITH, "{}"))
+    engine = next(iter(own.get("engines", ())), {})
+    versions = engine.get("weights", {})
+    model, revision = _model(versions)
+    beside = {
+        name: value for name, value in engine.items() if name not in ("engine", "version", "parameters", "weights")
+    }
+    return MadeWith(
+        engine=engine.get("engine"),
+        model=model,
+        revision=revision,
+        parameters={**engine.get("parameters", {}), **beside},
+        versions=versions,
+        code_version=_json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
+        if own
+        else None,
+    )
+
+
+def lineage_rows(
+    shard: str,
+    tables: Mapping[str, pa.Table],
+    made: Mapping[str, Mapping[str, str]],
+    ledger: Mapping[str, pa.Table],
+) -> pa.Table:
+    """`LINEAGE` of one shard. All three are by asset: its table, the metadata of it, and its rows of the ledger.
+
+    A table is of pages or, with a column `query_id`, of queries; columns besides the id, state, reason and
+    fingerprint are not looked at. The ledger may hold other rows, and none for what was made before it was kept.
+    """
+    rows = [
+        row
+        for asset, table in tables.items()
+        for row in _asset_rows(shard, asset, table, made.get(asset, {}), ledger.get(asset))
+    ]
+    return pa.Table.from_pylist(rows, LINEAGE)
+
+
+def _asset_rows(
+    shard: str, asset: str, table: pa.Table, metadata: Mapping[str, str], ledger: pa.Table | None
+) -> Iterator[dict[str, Any]]:
+    id_column = "query_id" if "query_id" in table.column_names else "page_id"
+    by = made_with(metadata)
+    same = {
+        "shard": shard,
+        "asset": asset,
+        "recipe": metadata.get("recipe"),
+        "engine": by.engine,
+        "model": by.model,
+        "revision": by.revision,
+        "parameters": _json(by.parameters),
+        "versions": _json(by.versions),
+        "code_version": by.code_version,
+    }
+    runs = made_in(ledger)
+    for row in table.select([id_column, "state", "reason", "fingerprint"]).to_pylist():
+        yield {**same, **row, **runs.get((row[id_column], row["fingerprint"]), {})}
+
+
+def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """The run, time and GPU seconds of every row of a ledger by (id, fingerprint); the newest wins."""
+    if ledger is None:
+        return {}
+    entries = ledger.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist()
+    return {(entry.pop("row_id"), entry.pop("fingerprint")): entry for entry in entries}
+
+
+def _model(weights: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Name and revision of the weights, as an engine with a server states them or one that loads a Hub repository."""
+    if "model" in weights:
+        return weights["model"], weights.get("revision")
+    return next(((name, revision) for name, revision in weights.items() if "/" in name), (None, None))
+
+
+def _json(value: Mapping[str, Any]) -> str | None:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else None

@@ -1,0 +1,95 @@
+"""A page as markdown. Pure; numbers, dates and words stay as they were read."""
+
+import re
+from collections.abc import Sequence
+
+from resources.recognition.readings import Crop, RegionText
+
+_TITLES = {"doc_title": "# ", "paragraph_title": "## "}
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+_BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
+_DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}|~{3,}))")
+
+
+def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
+    """The page in reading order, blocks a blank line apart.
+
+    Titles are `#` and `##`, bullets `- `, tables HTML, formulas `$$` with their number as `\\tag`,
+    pictures links to their crops. Running heads, feet and page numbers are paragraphs.
+    """
+    ordered = sorted(regions, key=lambda region: region.index)
+    pictures = {_crop_index(crop): crop for crop in crops}
+    numbers = _formula_numbers(ordered)
+    taken = set(numbers.values())
+    blocks = []
+    for position, region in enumerate(ordered):
+        if position in taken:
+            continue
+        crop = pictures.get(region.index)
+        if crop is not None:
+            blocks.append(f"![{crop.label}]({_link(crop.path)})")
+        number = ordered[numbers[position]].content if position in numbers else None
+        blocks.append(_block(region, number))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _crop_index(crop: Crop) -> int:
+    return int(crop.path.rpartition("_")[2].removesuffix(".jpg"))
+
+
+def _link(path: str) -> str:
+    """A link target: in angle brackets when blanks or brackets would end it early."""
+    if re.search(r"[\s()<>]", path):
+        return "<" + re.sub(r"[<>\\]", lambda match: "\\" + match[0], path) + ">"
+    return path
+
+
+def _formula_numbers(regions: Sequence[RegionText]) -> dict[int, int]:
+    """Positions of the formulas that have a number, with the position of the number: the next region or the last."""
+    found: dict[int, int] = {}
+    for position, region in enumerate(regions):
+        if region.native_label != "formula_number" or not region.content.strip():
+            continue
+        for neighbour in (position - 1, position + 1):
+            free = neighbour not in found and 0 <= neighbour < len(regions)
+            if free and regions[neighbour].native_label in _FORMULAS and regions[neighbour].content.strip():
+                found[neighbour] = position
+                break
+    return found
+
+
+def _block(region: RegionText, number: str | None) -> str:
+    content = region.content.strip()
+    if not content:
+        return ""
+    if region.native_label in _TITLES:
+        return _TITLES[region.native_label] + _inline(" ".join(content.split()).lstrip("#").lstrip())
+    if region.native_label == "table" and content.startswith("<table"):
+        return content
+    if region.native_label in _FORMULAS:
+        return _formula(content, number)
+    return "\n".join(_line(line) for line in content.splitlines())
+
+
+def _formula(content: str, number: str | None) -> str:
+    for start, end in _DELIMITERS:
+        if content.startswith(start) and content.endswith(end) and len(content) > len(start) + len(end):
+            content = content[len(start) : -len(end)].strip()
+            break
+    if number is not None and "\\tag" not in content:
+        content += f" \\tag{{{number.strip().strip('()（）').strip()}}}"
+    return f"$$\n{content}\n$$"
+
+
+def _line(line: str) -> str:
+    bullet = _BULLET.match(line)
+    if bullet:
+        return "- " + _inline(line[bullet.end() :])
+    return _LINE_START.sub(r"\\\1", _inline(line))
+
+
+def _inline(text: str) -> str:
+    """Printed angle brackets that markdown would take for HTML, as entities; nothing else changes."""
+    return _TAG.sub("&lt;", text)

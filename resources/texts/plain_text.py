@@ -1,0 +1,54 @@
+"""A page as plain text: what is embedded, searched and compared. Pure."""
+
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+from resources.recognition.readings import RegionText
+
+
+def page_text(regions: Sequence[RegionText]) -> str:
+    """The text of a page in reading order, without markup; regions a blank line apart.
+
+    The cells of a table are a tab, its rows a line apart.
+    """
+    texts = (_table_text(r.content) if r.native_label == "table" else r.content for r in _in_order(regions))
+    return "\n\n".join(text for text in (text.strip() for text in texts) if text)
+
+
+def _in_order(regions: Sequence[RegionText]) -> list[RegionText]:
+    return sorted(regions, key=lambda region: region.index)
+
+
+def _table_text(content: str) -> str:
+    if not content.lstrip().startswith("<table"):
+        return content
+    parser = _Cells()
+    parser.feed(content)
+    parser.close()
+    return parser.text()
+
+
+class _Cells(HTMLParser):
+    """Collects the text of `<td>` and `<th>`, and what stands outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._rows: list[list[str]] = [[]]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._rows[-1].append("")
+        elif tag == "br":
+            self.handle_data(" ")
+
+    def handle_data(self, data: str) -> None:
+        if self._rows[-1]:
+            self._rows[-1][-1] += data
+        elif data.strip():
+            self._rows[-1].append(data)
+
+    def text(self) -> str:
+        rows = ("\t".join(" ".join(cell.split()) for cell in row) for row in self._rows)
+        return "\n".join(row for row in rows if row.strip())

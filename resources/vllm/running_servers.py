@@ -1,0 +1,70 @@
+"""The managed servers of this machine, for people."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.errors import EngineError
+from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, State, server_folders
+
+_STOP_SECONDS = 60.0
+"""A server's grace, and the killing of one that does not use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it is now; `users` are the processes that hold a lease on it."""
+
+    folder: ServerFolder
+    specification: Specification
+    state: State
+    users: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def idle_left(self) -> float | None:
+        """Seconds until it is stopped; None while it is used or not ready."""
+        if self.users or self.state.phase is not Phase.READY:
+            return None
+        last_use = max(self.folder.lease.stat().st_mtime, self.state.since)
+        return max(0.0, last_use + self.specification.idle_seconds - time.time())
+
+
+def servers() -> list[Server]:
+    """Every server of this user that runs or is about to."""
+    found: list[Server] = []
+    for folder in server_folders():
+        state = folder.state
+        if state is not None and folder.supervised and state.phase not in (Phase.STOPPED, Phase.FAILED):
+            found.append(Server(folder, folder.specification, state, _lock_holders(folder.lease)))
+    return found
+
+
+def stop(server: Server, force: bool = False) -> None:
+    """Stop a server and return when its last process is gone. Raises `EngineError` for one in use, unless forced."""
+    if server.users and not force:
+        users = ", ".join(map(str, server.users))
+        raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
+    with suppress(ProcessLookupError):  # it has just stopped by itself
+        os.kill(server.state.supervisor, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while server.folder.supervised:
+        if time.monotonic() > deadline:
+            raise EngineError(f"{server.specification.model} does not stop; see {server.folder.supervisor_log}")
+        time.sleep(POLL)
+
+
+def _lock_holders(path: Path) -> tuple[int, ...]:
+    """Processes that hold a lock on a file, as /proc/locks tells; looking does not disturb the lock."""
+    if not path.exists():
+        return ()
+    inode = str(path.stat().st_ino)
+    # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
+    rows = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return tuple(sorted({int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}))

@@ -1,0 +1,1 @@
+"""What owns a model server: a detached process, standard library only."""

@@ -1,0 +1,188 @@
+"""One `vllm serve` with everything it starts, as its supervisor handles it. Standard library only."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from resources.vllm.supervisor.diagnosis import likely_cause, port_taken
+from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
+from resources.vllm.supervisor.processes import kill_session, start_time
+from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
+
+GUARD_SECONDS = 30.0
+"""Longer than a guard takes at worst: its grace, then ten seconds of killing."""
+_TAIL = 60
+"""Lines at a log's end that are searched for the cause: a traceback and what led to it."""
+_FAULT = 500
+"""First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
+_ROOT = Path(__file__).resolve().parents[3]
+_GUARD = "resources.vllm.supervisor.guard"
+
+
+class ServerFailed(Exception):
+    """The server cannot be brought to work; the log of `replica` tells most about it."""
+
+    def __init__(self, reason: str, replica: int = 0) -> None:
+        super().__init__(reason)
+        self.replica = replica
+
+
+class PortLost(Exception):
+    """Another process took the port between its choice and its use."""
+
+
+class Replica:
+    """One `vllm serve` with everything it starts, below a guard."""
+
+    def __init__(self, folder: ServerFolder, specification: Specification, index: int, api_key: str) -> None:
+        self._folder = folder
+        self._specification = specification
+        self.index = index
+        self._api_key = api_key
+        self._guard: subprocess.Popen[bytes] | None = None
+        self.port = specification.port + index if specification.port else _free_port()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def target(self) -> Target:
+        """What to probe."""
+        specification = self._specification
+        return Target(self.url, self._api_key, specification.model, specification.runner, specification.images)
+
+    @property
+    def session(self) -> tuple[int, int]:
+        """Leader and its start time."""
+        assert self._guard is not None
+        return self._guard.pid, start_time(self._guard.pid) or 0
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, or does not come up, as far as its log and exit status tell."""
+        return likely_cause(self._log_tail, self._guard.poll() if self._guard else None)
+
+    @property
+    def _log_tail(self) -> list[str]:
+        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
+
+    def start(self, kept: tuple[int, ...]) -> None:
+        """Start it; the locks `kept` stay held until its last process is gone."""
+        if self._specification.port and not _is_free(self.port):
+            raise ServerFailed(f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index)
+        command = [
+            sys.executable,
+            "-m",
+            "resources.vllm.supervisor.guard",
+            str(self._folder.path),
+            *self._specification.command,
+        ]
+        with self._new_log() as log:
+            self._guard = subprocess.Popen(
+                [*command, "--port", str(self.port)],
+                cwd=_ROOT,
+                env=self._environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=kept,
+                start_new_session=True,
+            )
+
+    def ended(self) -> bool:
+        return self._guard is not None and self._guard.poll() is not None
+
+    def stop(self, at_once: bool = False) -> None:
+        """Stop it and everything it started; SIGTERM first unless `at_once`."""
+        if self._guard is None:
+            return
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):
+            if at_once:
+                self._guard.stdin.write(b"!")
+            self._guard.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._guard.wait(GUARD_SECONDS)
+        self._guard.kill()
+        self._guard.wait()
+        kill_session(self._guard.pid)
+        self._guard = None
+
+    def wait_ready(self, deadline: float) -> None:
+        """Return when it has generated something; raises `PortLost` for a port that others took, or `ServerFailed`."""
+        seconds = self._specification.start_timeout
+        problem = "it did not open its port"
+        while time.monotonic() < deadline:
+            if self.ended():
+                if port_taken(self._log_tail) and not self._specification.port:
+                    raise PortLost
+                raise ServerFailed(f"it ended during its start: {self.cause}", self.index)
+            try:
+                # A first answer may include minutes of compiling, so it gets all the time there is.
+                probe(self.target, max(1.0, deadline - time.monotonic()))
+            except NotListening:
+                time.sleep(POLL)
+            except BadProbe as error:
+                if error.status < _FAULT:
+                    raise ServerFailed(f"it refuses a plain request: {error}", self.index) from None
+                problem = str(error)
+                time.sleep(POLL)
+            except TimeoutError as error:
+                problem = str(error)
+            else:
+                self._check_version()
+                return
+        raise ServerFailed(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
+
+    def new_port(self) -> None:
+        self.port = _free_port()
+
+    def _check_version(self) -> None:
+        expected = self._specification.version
+        running = version(self.target)
+        # A local part (+cpu, +cu130) names the build, not the code.
+        if expected and running.partition("+")[0] != expected.partition("+")[0]:
+            raise ServerFailed(
+                f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
+                "(which makes the results of the other one outdated)"
+            )
+
+    def _environment(self) -> dict[str, str]:
+        gpus = self._specification.gpus
+        # Helpers that a server calls (compilers' front ends, ninja) lie beside its program.
+        beside = str(Path(self._specification.command[0]).parent)
+        return {
+            **os.environ,
+            "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            **self._specification.env,
+            **({"CUDA_VISIBLE_DEVICES": gpus[self.index % len(gpus)]} if gpus else {}),
+            "VLLM_API_KEY": self._api_key,
+        }
+
+    def _new_log(self) -> IO[bytes]:
+        path = self._folder.log(self.index)
+        if path.exists():
+            path.replace(path.with_suffix(".log.1"))
+        return path.open("ab")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,283 @@
+"""The detached process that owns one server: starts it, watches it, starts it again, and stops it when nobody uses it.
+
+`python -m resources.vllm.supervisor.supervisor FOLDER` returns once the supervisor runs on its own (status 0)
+or another one was faster (status 3). Standard library only.
+"""
+
+import fcntl
+import os
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from resources.vllm.supervisor import gpu_turns
+from resources.vllm.supervisor.probe import BadProbe, NotListening, answers, probe, put_to_sleep, wake_up
+from resources.vllm.supervisor.processes import kill_orphans
+from resources.vllm.supervisor.replica import GUARD_SECONDS, PortLost, Replica, ServerFailed
+from resources.vllm.supervisor.server_state import (
+    POLL,
+    Phase,
+    ServerFolder,
+    State,
+    locked,
+    moved,
+    server_folders,
+    try_lock,
+)
+
+ANOTHER_RUNS = 3
+
+_CLAIM_SECONDS = 2.0
+"""Others look whether a supervisor lives by holding its lock for an instant."""
+_RESTART_WINDOW = 3600.0
+"""Restarts older than this say nothing about the server's health now."""
+_PORTS_TRIED = 3
+"""Free ports that another process may snatch away before the server binds one."""
+_SLEEP_SECONDS = 60.0
+"""To copy the weights of one GPU to the host's memory, or back."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stop(Exception):
+    """The server is to be stopped; nothing is wrong."""
+
+
+class Supervisor:
+    """One server's life, from its turn on the GPU to its stop. Its public state is in the folder."""
+
+    def __init__(self, folder: ServerFolder) -> None:
+        self._folder = folder
+        self._specification = folder.specification
+        self._kept: tuple[int, ...] = ()
+        self._last_use = time.time()
+        before = folder.state
+        boot = before.boot + 1 if before else 1
+        # A life that did not end by itself counts as a death of the server.
+        restarts = (*before.restarts, time.time()) if before and before.phase.lives else ()
+        sessions = before.sessions if before else ()
+        self._state = State(Phase.WAITING, boot, os.getpid(), time.time(), restarts=restarts, sessions=sessions)
+        self._replicas: list[Replica] = []
+        self._publish(Phase.WAITING)
+
+    def run(self) -> None:
+        """Live until stopped; never raises for what the state can say."""
+        self._publish(Phase.WAITING, supervisor=os.getpid())
+        phase, reason, failed = Phase.STOPPED, "", 0
+        try:
+            self._end_orphans()
+            specification = self._specification
+            with (
+                locked(self._folder.processes, fcntl.LOCK_EX, GUARD_SECONDS) as processes,
+                gpu_turns.turn(
+                    self._folder.path.parent, specification.gpus, specification.share_gpu, self._wait
+                ) as turn,
+            ):
+                self._kept = (processes, *turn.descriptors)
+                self._start()
+                while True:
+                    self._watch(turn)
+                    time.sleep(POLL)
+        except Stop as stop:
+            reason = str(stop)
+        except ServerFailed as failure:
+            phase, reason, failed = Phase.FAILED, str(failure), failure.replica
+        except Exception as error:
+            phase, reason = Phase.FAILED, f"the supervisor failed: {type(error).__name__}: {error}"
+            raise
+        finally:
+            _ignore_signals()
+            self._publish(Phase.STOPPING)
+            for replica in self._replicas:
+                replica.stop()
+            self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
+
+    def _end_orphans(self) -> None:
+        """End what supervisors left behind that were killed together with their guards: it may fill the GPU."""
+        for folder in server_folders():
+            state = folder.state
+            if state is not None and (folder == self._folder or not folder.supervised):
+                for leader, started in state.sessions:
+                    kill_orphans(leader, started, "vllm")
+
+    def _start(self) -> None:
+        started = time.monotonic()
+        key = secrets.token_urlsafe(32)
+        count = self._specification.replicas
+        self._replicas = [Replica(self._folder, self._specification, index, key) for index in range(count)]
+        self._bring_up(self._replicas, api_key=key)
+        self._folder.write_boot_seconds(time.monotonic() - started)
+
+    def _bring_up(self, replicas: list[Replica], **changes: object) -> None:
+        for replica in replicas:
+            replica.start(self._kept)
+        self._publish(Phase.STARTING, sessions=self._sessions(), **changes)
+        deadline = time.monotonic() + self._specification.start_timeout
+        for replica in replicas:
+            for _ in range(_PORTS_TRIED):
+                try:
+                    replica.wait_ready(deadline)
+                    break
+                except PortLost:
+                    replica.stop()
+                    replica.new_port()
+                    replica.start(self._kept)
+                    self._publish(Phase.STARTING, sessions=self._sessions())
+            else:
+                raise ServerFailed(
+                    f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index
+                )
+        self._publish(Phase.READY, urls=tuple(replica.url for replica in self._replicas))
+
+    def _sessions(self) -> tuple[tuple[int, int], ...]:
+        return tuple(replica.session for replica in self._replicas)
+
+    def _watch(self, turn: gpu_turns.Turn) -> None:
+        """One look at the server, at its users and at who else wants the GPU."""
+        unused = self._unused()
+        broken = self._ended()
+        if broken and unused is not None:
+            raise ServerFailed(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
+        doubted = self._doubted()
+        if broken or doubted:
+            requests = self._requests()
+            self._restart(broken, doubted)
+            for request in requests:
+                request.unlink(missing_ok=True)
+        elif unused is not None:
+            limit = self._specification.idle_seconds
+            wanted = gpu_turns.wanted(self._folder.path.parent, self._specification.gpus)
+            if wanted:
+                limit = min(limit, self._specification.yield_seconds)
+            if unused >= limit and wanted and self._specification.sleep_seconds:
+                self._make_way(turn)
+            elif unused >= limit:
+                self._stop_unused(limit)
+
+    def _make_way(self, turn: gpu_turns.Turn) -> None:
+        """Sleep while others use the GPU, and return awake; stop after `sleep_seconds`, or when it will not sleep."""
+        lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
+        if lease is None:
+            return
+        try:
+            self._publish(Phase.SLEEPING)
+            try:
+                for replica in self._replicas:
+                    put_to_sleep(replica.target, _SLEEP_SECONDS)
+            except (NotListening, BadProbe, TimeoutError) as error:
+                raise Stop(f"another server waits for the GPU, and it does not sleep: {error}") from None
+            turn.give()
+        finally:
+            os.close(lease)  # who came meanwhile finds it sleeping
+        while self._unused() is not None:
+            if time.time() - self._state.since >= self._specification.sleep_seconds or self._ended():
+                self._stop_unused(self._specification.sleep_seconds)
+            time.sleep(POLL)
+        self._publish(Phase.WAITING)
+        turn.take()
+        self._publish(Phase.WAKING)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Be ready again; what does not wake is started anew."""
+        broken: list[Replica] = []
+        for replica in self._replicas:
+            try:
+                wake_up(replica.target, _SLEEP_SECONDS)
+                probe(replica.target, _SLEEP_SECONDS)
+            except (NotListening, BadProbe, TimeoutError):
+                broken.append(replica)
+        if broken:
+            self._restart(broken, [])
+        else:
+            self._publish(Phase.READY)
+
+    def _ended(self) -> list[Replica]:
+        return [replica for replica in self._replicas if replica.ended()]
+
+    def _requests(self) -> list[Path]:
+        """Where clients ask for a restart now: of the whole server, then of each replica."""
+        of = (None, *range(len(self._replicas)))
+        return [self._folder.restart_request(self._state.boot, index) for index in of]
+
+    def _doubted(self) -> list[Replica]:
+        """Replicas that clients found hanging."""
+        everyone, *each = (request.exists() for request in self._requests())
+        return [replica for replica, asked in zip(self._replicas, each, strict=True) if asked or everyone]
+
+    def _restart(self, broken: list[Replica], doubted: list[Replica]) -> None:
+        """Start anew what is broken, and what proves to hang of what is doubted; no other replica is looked at."""
+        reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
+        for replica in doubted:
+            if replica not in broken and not answers(replica.target, self._specification.hang_seconds):
+                broken.append(replica)
+        if not broken:  # whoever asked was mistaken, and now has an answer
+            self._publish(Phase.READY, boot=self._state.boot + 1)
+            return
+        recent = tuple(at for at in self._state.restarts if time.time() - at < _RESTART_WINDOW)
+        if len(recent) >= self._specification.max_restarts:
+            raise ServerFailed(f"it was restarted {len(recent)} times within the hour, and {reason}", broken[0].index)
+        self._publish(Phase.STARTING, boot=self._state.boot + 1, reason=reason, restarts=(*recent, time.time()))
+        for replica in broken:
+            replica.stop(at_once=True)
+        self._bring_up(broken)
+
+    def _unused(self) -> float | None:
+        """Seconds since the last use, None while someone holds a lease."""
+        lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
+        if lease is None:
+            self._last_use = time.time()
+            return None
+        os.close(lease)
+        return time.time() - max(self._last_use, self._folder.lease.stat().st_mtime)
+
+    def _stop_unused(self, limit: float) -> None:
+        lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
+        if lease is not None:  # held until this process ends: who comes now waits, and then starts a new server
+            raise Stop(f"nobody used it for {limit:g} s")
+
+    def _wait(self, name: str) -> None:
+        """Wait for a GPU that another server holds."""
+        if self._unused() is not None and time.time() - self._state.since > self._specification.yield_seconds:
+            raise Stop("nobody waits for it any more")
+        if time.time() - self._state.since > self._specification.turn_timeout:
+            raise ServerFailed(f"GPU {name} was not free within {self._specification.turn_timeout:g} s")
+        time.sleep(POLL)
+
+    def _publish(self, phase: Phase, **changes: object) -> None:
+        self._state = moved(self._state, phase, **changes)
+        self._folder.write_state(self._state)
+
+
+def main(path: str) -> int:
+    """Claim the folder, then live on as a process of one's own."""
+    folder = ServerFolder(Path(path))
+    deadline = time.monotonic() + _CLAIM_SECONDS
+    while try_lock(folder.supervisor, fcntl.LOCK_EX) is None:  # its descriptor is kept open to the end
+        if time.monotonic() > deadline:
+            return ANOTHER_RUNS
+        time.sleep(POLL / 10)
+    supervisor = Supervisor(folder)
+    if os.fork():
+        os._exit(0)  # the lock lives on in the child
+    for number in _SIGNALS:
+        signal.signal(number, _asked_to_stop)
+    supervisor.run()
+    return 0
+
+
+def _asked_to_stop(number: int, frame: FrameType | None) -> None:
+    raise Stop("it was asked to stop")
+
+
+def _ignore_signals() -> None:
+    """One is enough; the clean-up must not be cut short."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,268 @@
+"""All assets through Dagster's front door: states, bad input, partial failure, resumption."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kopub_assets.recipes import PARENTS
+from resources.errors import UndecodableImage
+from resources.states import State
+from resources.store.shard_store import ShardStore
+from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
+from tests.doubles.full_disk import FullDisk
+from tests.support.corpora import cut, page_image, pages, query
+from tests.support.harness import Platform, failure
+
+TWO_SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
+QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1"), query("q3", "답이 없는 질문")]
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    return Platform.of(tmp_path, TWO_SHARDS, QUERIES)
+
+
+def computed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str | None, Any]:
+    return {
+        made.partition: made.metadata["computed"].value
+        for made in result.asset_materializations_for_node(asset)
+        if made.asset_key == dg.AssetKey(asset)
+    }
+
+
+def test_one_partition_key_builds_all_eight_assets(platform: Platform):
+    assert platform.run().success
+    assert {asset for asset, _ in platform.tables()} == set(PARENTS)
+    assert platform.states("parsed_texts") == dict.fromkeys(["a_1", "a_2", "a_3"], State.OK)
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+    assert platform.rows("ocr_results")["a_2"]["page_idx"] == 1
+
+
+def test_a_range_is_one_run_over_the_same_code(platform: Platform):
+    result = platform.run(last="shard_01")
+    assert result.success
+    assert computed(result, "ocr_results") == {"shard_00": 3, "shard_01": 2}
+    assert list(platform.rows("ocr_results", "shard_01")) == ["b_1", "b_2"]
+
+
+def test_the_labels_of_a_shard_are_counted_in_the_ui(platform: Platform):
+    (made,) = platform.run("raw_pages,layout_regions").asset_materializations_for_node("layout_regions")
+    assert made.metadata["regions_by_label"].value == {"text": 3}
+    assert made.metadata["regions"].value == 3
+
+
+def test_a_query_belongs_to_the_shard_of_its_page(platform: Platform):
+    platform.run(last="shard_01")
+    queries = {shard: platform.rows("query_embeddings", shard) for shard in ("shard_00", "shard_01")}
+    assert {"q1"} <= set(queries["shard_00"])
+    assert {"q2"} <= set(queries["shard_01"])
+    assert sum(map(len, queries.values())) == 3
+
+
+def test_a_second_run_computes_nothing_and_writes_nothing(platform: Platform):
+    platform.run(last="shard_01")
+    files = {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")}
+    result = platform.run(last="shard_01")
+    assert result.success
+    for asset in PARENTS:
+        assert set(computed(result, asset).values()) == {0}, asset
+    assert {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")} == files
+    assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_3", "b_1", "b_2"]
+
+
+def test_only_what_changed_is_made_again(platform: Platform):
+    platform.run()
+    changed = [*pages("a_0"), ("a_1", page_image(99)), *TWO_SHARDS[0][1:]]
+    platform.reindex([changed, TWO_SHARDS[1]], QUERIES)
+    assert platform.run().success
+    assert sorted(platform.diary("recognition").pages) == ["a_0", "a_1", "a_1", "a_2", "a_3"]
+    assert [row["page_idx"] for row in platform.rows("ocr_results").values()] == [0, 1, 2, 3]
+
+
+def test_a_new_model_whose_boxes_are_the_same_redoes_only_the_layout(platform: Platform):
+    platform.run()
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), revision="r2")
+    result = platform.run()
+    assert computed(result, "layout_regions") == {"shard_00": 3}
+    assert computed(result, "ocr_results") == {"shard_00": 0}
+
+
+def test_the_data_version_follows_the_recipes(platform: Platform):
+    def versions() -> dict[str, str]:
+        result = platform.run()
+        return {
+            asset: (made.tags or {})["dagster/data_version"]
+            for asset in PARENTS
+            for made in result.asset_materializations_for_node(asset)
+        }
+
+    first, again = versions(), versions()
+    assert first == again
+    platform.engines["recognition"] = SlowReader(diary=str(platform.home / "recognition.diary"), prompt="say")
+    other = versions()
+    assert {asset for asset in first if first[asset] != other[asset]} == {
+        "ocr_results",
+        "parsed_texts",
+        "corpus_text_embeddings",
+        "hf_release",
+    }
+
+
+def test_a_field_set_in_the_launchpad_counts_for_that_run(platform: Platform):
+    assert platform.run(launchpad={"recognition": {"prompt": "say"}, "gates": {"max_empty_jump": 0.5}}).success
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "say a_1"
+    platform.run()
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+
+
+def test_a_page_that_failed_is_tried_again_and_the_others_are_not(platform: Platform):
+    broken = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
+    platform.engines["layout"] = broken
+    assert platform.run().success
+    assert platform.states("parsed_texts")["a_2"] == State.FAILED
+    assert platform.rows("corpus_text_embeddings")["a_2"]["vector"] is None
+    assert platform.rows("corpus_text_embeddings")["a_2"]["reason"] == "asked to fail"
+    platform.run()
+    assert sorted(platform.diary("layout").pages) == ["a_1", "a_2", "a_2", "a_3"]
+
+
+def test_a_page_the_engine_forgets_is_a_failure_not_a_gap(platform: Platform):
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), forget="a_2")
+    result = platform.run()
+    assert result.success
+    row = platform.rows("layout_regions")["a_2"]
+    assert (row["state"], row["reason"]) == (State.FAILED, "the engine ended without an answer")
+    lost = [e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_lost" and not e.passed]
+    assert {e.asset_key.path[-1] for e in lost} >= {"layout_regions", "ocr_results"}
+
+
+def test_a_shard_that_cannot_be_made_does_not_stop_the_others(platform: Platform):
+    platform.run("raw_pages", last="shard_01")
+    (platform.home / "store" / "raw_pages" / "shard_00.parquet").unlink()
+    result = platform.run("layout_regions", last="shard_01")
+    assert not result.success
+    assert failure(result) == "shard_00: raw_pages of shard_00 has not been made yet: materialize raw_pages first"
+    assert platform.store.has("layout_regions", "shard_01")
+    assert platform.instance.get_materialized_partitions(dg.AssetKey("layout_regions")) == {"shard_01"}
+
+
+def test_an_engine_that_breaks_keeps_what_it_finished(platform: Platform):
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = SlowReader(diary=diary, die_on="a_3")
+    result = platform.run()
+    assert failure(result) == "shard_00: the engine is out of order; repair it and run again"
+    platform.engines["recognition"] = SlowReader(diary=diary)
+    assert platform.run().success
+    assert platform.diary("recognition").pages == ["a_1", "a_2", "a_3"]
+
+
+def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
+    platform.run()
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = SlowReader(diary=diary, prompt="say", die_on="a_3")
+    assert not platform.run().success
+    del platform.engines["recognition"]
+    before = platform.diary("recognition").pages
+    assert platform.run().success
+    assert platform.diary("recognition").pages == before
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+
+
+def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    module = sys.modules["kopub_assets.raw_pages"]
+
+    def refuse(data: memoryview) -> None:
+        raise UndecodableImage("refused by an older release")
+
+    with monkeypatch.context() as older:
+        older.setattr(module, "inspect", refuse)
+        older.setattr(module, "OWN", "older")
+        assert platform.run().success
+    assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
+    assert platform.run().success
+    for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
+        assert set(platform.states(asset).values()) == {State.OK}, asset
+
+
+def test_a_detector_that_finds_nothing_stops_the_run_and_the_old_table_stays(platform: Platform):
+    platform.run()
+    before = platform.store.read("layout_regions", "shard_00")
+    diary = str(platform.home / "layout.diary")
+    platform.engines["layout"] = OneRegionLayout(diary=diary, revision="r2", empty=True)
+    result = platform.run()
+    assert not result.success
+    assert "no page with ink has a region" in failure(result)
+    assert platform.store.read("layout_regions", "shard_00").equals(before)
+    failed = [e for e in result.get_asset_check_evaluations() if not e.passed]
+    assert "pages_have_regions" in {e.check_name for e in failed}
+    assert not [e for e in result.get_asset_materialization_events() if e.asset_key == dg.AssetKey("layout_regions")]
+
+
+@pytest.mark.parametrize("spoil", ["nan", "zero"])
+def test_unsound_vectors_are_not_published(platform: Platform, spoil: str):
+    platform.engines["embedding"] = UnitEmbedder(spoil=spoil)
+    result = platform.run()
+    assert not result.success
+    assert "3 vectors hold NaN or are not of norm 1" in failure(result)
+    assert not platform.store.has("corpus_text_embeddings", "shard_00")
+    assert not platform.store.has("hf_release", "shard_00")
+
+
+@pytest.mark.parametrize(
+    ("page_id", "data", "reason"),
+    [
+        ("x_1", b"", "no bytes"),
+        ("x_1", b"GIF89a" + bytes(30), "not a PNG, JPEG, WEBP, TIFF image"),
+        ("x_1", page_image(1)[:200], "damaged"),
+        ("x_1", None, "no image bytes"),
+        ("../../escape", page_image(1), "has a slash"),
+        ("nul\0byte", page_image(1), "cannot be printed"),
+        ("long" * 75, page_image(1), "longer than 200 bytes"),
+        ("a_1", page_image(1), "a_1"),
+    ],
+    ids=["empty", "gif", "truncated", "null", "path", "nul", "long", "duplicate"],
+)
+def test_a_page_that_cannot_be_used_is_quarantined_and_the_others_come_out(
+    tmp_path: Path, page_id: str, data: bytes | None, reason: str
+):
+    platform = Platform.of(tmp_path / "home", [[*pages("a_1"), (page_id, data), *pages("a_3")]])
+    before = {path for path in tmp_path.rglob("*") if "home" not in path.parts}
+    assert platform.run().success
+    for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
+        rows = list(platform.rows(asset).values())
+        assert [row["state"] for row in rows] == [State.OK, State.QUARANTINED, State.OK], asset
+        assert reason in rows[1]["reason"]
+    assert {path for path in tmp_path.rglob("*") if "home" not in path.parts} == before
+
+
+def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1")])
+    file = tmp_path / "source" / "corpus" / "data-0.arrow"
+    cut(file, file.stat().st_size * 3 // 5)
+    assert platform.run(last="shard_01").success
+    states = list(platform.states("ocr_results").values())
+    assert len(states) == 3
+    assert states[0] == State.OK
+    assert states[-1] == State.QUARANTINED
+    assert "cut off" in list(platform.rows("raw_pages").values())[-1]["reason"]
+    assert platform.states("ocr_results", "shard_01") == {"b_1": State.OK}
+
+
+def test_a_full_disk_is_one_line_and_what_was_finished_stays(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(FullDisk, "no_room_for", "ocr_results")
+    platform.engines["store"] = ShardStore(url="fulldisk://platform")
+    result = platform.run()
+    assert not result.success
+    assert failure(result).startswith("shard_00: the disk is full: ")
+    assert "\n" not in failure(result)
+    assert platform.engines["store"].has("layout_regions", "shard_00")
+    assert not platform.engines["store"].has("ocr_results", "shard_00")
+
+
+def test_a_corpus_without_queries_has_empty_query_tables(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    assert platform.run().success
+    assert platform.rows("query_embeddings") == {}

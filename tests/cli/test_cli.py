@@ -1,0 +1,142 @@
+"""The commands of the README, as a newcomer types them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resources.config.settings import ROOT
+from tests.support.corpora import pages, query, write_corpus
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def run(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (home / "dagster").mkdir(parents=True, exist_ok=True)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        env=inherited | {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def materialize(home: Path, select: str, *rest: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run(home, "dagster", "asset", "materialize", "--select", select, *rest, "-m", "definitions", **environment)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    queries = [query("q1", "무엇인가?", "b_1")]
+    return write_corpus(tmp_path / "pages", [pages("a_1"), pages("b_1"), pages("c_1")], queries)
+
+
+def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Path):
+    indexed = run(home, "kopub", "index", str(corpus))
+    assert indexed.returncode == 0, indexed.stderr
+    assert indexed.stdout.splitlines()[-1] == f"{home}: 3 shards, 3 pages, 1 queries"
+    assert run(home, "kopub", "shards", "--range").stdout == "shard_00...shard_02\n"
+
+    one = materialize(home, "*", "--partition", "shard_01")
+    assert one.returncode == 0, one.stderr
+    for _ in range(2):
+        every = materialize(home, "*", "--partition-range", "shard_00...shard_02")
+        assert every.returncode == 0, every.stderr
+
+    status = run(home, "kopub", "status", COLUMNS="200")
+    assert status.returncode == 0, status.stderr
+    assert "ocr_results" in status.stdout
+    assert "3/3" in status.stdout
+    assert "Nothing was computed: nothing had changed" in status.stdout
+
+    exported = run(home, "kopub", "export", str(tmp_path / "export"))
+    assert exported.returncode == 0, exported.stderr
+    assert len((tmp_path / "export" / "ocr_results.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "partition", "line"),
+    [
+        ({"KOPUB_PROFILE": "cray"}, "shard_00", "KOPUB_PROFILE is 'cray'; choose one of"),
+        ({"KOPUB_LAYOUT__COLOUR": "red"}, "shard_00", "profile cpu: layout has no key 'colour'"),
+        ({}, "shard_99", "shard_99"),
+    ],
+    ids=["profile", "key", "partition"],
+)
+def test_what_cannot_be_run_says_so(home: Path, environment: dict[str, str], partition: str, line: str):
+    refused = materialize(home, "raw_pages", "--partition", partition, **environment)
+    assert refused.returncode != 0
+    assert line in refused.stderr.strip().splitlines()[-1]
+
+
+def test_a_source_that_is_none_is_one_line(home: Path, tmp_path: Path):
+    refused = run(home, "kopub", "index", str(tmp_path / "nowhere"))
+    assert refused.returncode == 1
+    assert len(refused.stderr.splitlines()) == 1
+    assert "nowhere is neither a folder" in refused.stderr
+
+
+def test_before_anything_is_made_the_plan_says_what_it_cannot_know(home: Path):
+    planned = run(home, "kopub", "plan")
+    assert planned.returncode == 0, planned.stderr
+    assert "16 tables were never made, and their cost is not counted." in planned.stdout
+
+
+def test_what_was_lost_is_told_one_line_a_page_and_not_for_ever(home: Path, tmp_path: Path):
+    lost = [(f"lost_{number}", b"no image") for number in range(1, 24)]
+    run(home, "kopub", "index", str(write_corpus(tmp_path / "pages", [[*pages("a_1"), *lost]], [])))
+    materialize(home, "raw_pages", "--partition", "shard_00")
+    status = run(home, "kopub", "status", COLUMNS="60")
+    assert status.returncode == 0, status.stderr
+    told = [line for line in status.stdout.splitlines() if line.startswith("lost_")]
+    assert len(told) == 20
+    assert all("in raw_pages, shard_00: " in line for line in told)
+    assert "and 3 more that failed or are quarantined" in status.stdout
+
+
+def test_an_error_steers_no_terminal(home: Path):
+    refused = run(home, "kopub", "diff", "\x1b[2J", "\u202e")
+    told = r"Error: \x1b[2J and \u202e are two shards: name two versions of one"
+    assert (refused.returncode, refused.stderr) == (1, f"{told}\n")
+
+
+def test_stopping_no_server_says_so(home: Path, tmp_path: Path):
+    stopped = run(home, "kopub", "serve", "stop", KOPUB_RUNTIME=str(tmp_path))
+    assert (stopped.returncode, stopped.stdout) == (0, "No model server runs.\n")
+
+
+def test_help_waits_for_no_library(home: Path):
+    program = "import sys, kopub_cli.main; print({'dagster', 'pyarrow', 'numpy', 'yaml'} & set(sys.modules))"
+    assert run(home, "python", "-c", program).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["dagster", "definitions", "validate"],
+        ["dagster", "definitions", "validate", "-w", "workspace.yaml"],
+        ["dg", "check", "defs"],
+        ["dg", "list", "defs"],
+    ],
+    ids=" ".join,
+)
+def test_every_front_door_loads_the_definitions(home: Path, command: list[str]):
+    loaded = run(home, *command)
+    assert loaded.returncode == 0, loaded.stderr
+
+
+def test_dg_launch(home: Path, corpus: Path):
+    run(home, "kopub", "index", str(corpus))
+    launched = run(home, "dg", "launch", "--assets", "raw_pages", "--partition", "shard_02")
+    assert launched.returncode == 0, launched.stderr
+    assert (home / "store" / "raw_pages" / "shard_02.parquet").exists()

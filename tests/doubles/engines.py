@@ -1,0 +1,110 @@
+"""Engines whose work can be counted and made to fail: doubles of the real protocols, on real pages."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from resources.code_version import CodeVersion
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.errors import EngineError, UndecodableImage
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import PageReading, RegionText
+from resources.states import State
+
+
+class Diary:
+    """What was worked on, kept in a file so that it outlives a killed process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def note(self, page_id: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{page_id}\n")
+
+    @property
+    def pages(self) -> list[str]:
+        return self._path.read_text().splitlines() if self._path.exists() else []
+
+
+class OneRegionLayout(LayoutDetector):
+    """One text region over each whole page; `revision` stands for a model pin."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.one_region", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
+
+    diary: str
+    revision: str = "r1"
+    empty: bool = False
+    fail_on: str = ""
+    forget: str = ""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for page in pages:
+            if page.page_id == self.forget:
+                continue
+            Diary(self.diary).note(page.page_id)
+            try:
+                height, width = page.image.shape[:2]
+            except UndecodableImage as error:
+                yield PageLayout(page.page_id, State.QUARANTINED, str(error))
+                continue
+            if page.page_id == self.fail_on:
+                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+            elif self.empty:
+                yield PageLayout(page.page_id, State.FAILED, "no regions although there is ink")
+            else:
+                box = (0.0, 0.0, float(width), float(height))
+                yield PageLayout(page.page_id, State.OK, None, (Region(0, "text", Task.TEXT, 0.9, box),))
+
+
+class SlowReader(Recognizer):
+    """Reads the id of a page from its first region, after `seconds`; notes the page when it is done."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.slow_reader", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "die_on"})
+
+    diary: str
+    seconds: float = 0.0
+    die_on: str = ""
+    prompt: str = "read"
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        import time
+
+        for page, regions in pages:
+            time.sleep(self.seconds)
+            if page.page_id == self.die_on:
+                raise EngineError("the engine is out of order; repair it and run again")
+            Diary(self.diary).note(page.page_id)
+            texts = tuple(RegionText(r.index, r.label, f"{self.prompt} {page.page_id}") for r in regions)
+            yield PageReading(page.page_id, State.OK, None, texts)
+
+
+class UnitEmbedder(Embedder):
+    """The same unit vector for everything, or `spoil`ed ones."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("embedding.unit", {1: "a double"})
+
+    dim: int = 4
+    spoil: str = ""
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        return (self._made(page.page_id) for page in pages)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return (self._made(text_id) for text_id, _ in texts)
+
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return (self._made(query_id) for query_id, _ in queries)
+
+    def _made(self, item_id: str) -> Embedding:
+        vector: Any = np.zeros(self.dim, np.float32)
+        vector[0] = {"": 1.0, "nan": np.nan, "zero": 0.0}[self.spoil]
+        return Embedding(item_id, State.OK, vector)

@@ -1,0 +1,237 @@
+"""Page segmentation on the CPU: what is where, in which order, and what a page without regions is."""
+
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+from PIL import ImageFont
+
+from resources.layout.cpu.detector import CpuLayout
+from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.recognition.tesseract.tessdata import INSTALL, data_files
+from resources.states import State
+from tests.support.drawn import Sheet
+
+
+def detect(sheet: Sheet) -> PageLayout:
+    (layout,) = CpuLayout(threads=1).detect([sheet.page()])
+    return layout
+
+
+def labels(layout: PageLayout) -> list[str]:
+    return [region.label for region in layout.regions]
+
+
+def covers(region: Region, x: int, y: int) -> bool:
+    x1, y1, x2, y2 = region.bbox
+    return x1 <= x <= x2 and y1 <= y <= y2
+
+
+def test_title_text_table_and_picture_are_told_apart() -> None:
+    sheet = Sheet()
+    sheet.text(150, 180, "State of the pages", 56)
+    sheet.paragraph(150, 320, 940, 5)
+    sheet.grid([150, 500, 850], [600, 660, 720, 780])
+    sheet.text(170, 615, "Name")
+    sheet.text(520, 615, "Size")
+    sheet.picture(150, 900, 600, 300)
+    sheet.paragraph(150, 1300, 940, 4)
+    layout = detect(sheet)
+    assert layout.state is State.OK
+    assert labels(layout) == ["doc_title", "text", "table", "image", "text"]
+    assert [region.task for region in layout.regions] == [Task.TEXT, Task.TEXT, Task.TABLE, Task.SKIP, Task.TEXT]
+    assert [region.index for region in layout.regions] == [0, 1, 2, 3, 4]
+    assert layout.regions[2].bbox == pytest.approx((150, 600, 850, 780), abs=6)
+    assert layout.regions[3].bbox == pytest.approx((150, 900, 750, 1200), abs=16)
+
+
+def test_boxes_are_in_pixels_of_the_full_page() -> None:
+    sheet = Sheet(2480, 3508)
+    sheet.paragraph(300, 700, 1800, 4, 48)
+    (region,) = detect(sheet).regions
+    x1, y1, x2, y2 = region.bbox
+    assert 290 < x1 <= 306
+    assert 695 < y1 <= 730
+    assert 1700 < x2 <= 2105
+    assert 930 < y2 < 990
+
+
+def fraction(sheet: Sheet, x: int, y: int) -> None:
+    sheet.text(x - 50, y + 22, "x  =")
+    sheet.text(x + 24, y, "a + b")
+    sheet.draw.line((x + 10, y + 36, x + 100, y + 36), 0, 2)
+    sheet.text(x + 46, y + 42, "2")
+
+
+def test_a_formula_and_its_number_are_told_from_the_text_around_them() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    sheet.text(520, 500, "a  =  b + c")
+    sheet.text(1020, 500, "(2.5)")
+    sheet.paragraph(150, 590, 940, 4)
+    layout = detect(sheet)
+    assert labels(layout) == ["text", "display_formula", "formula_number", "text"]
+    assert [region.task for region in layout.regions] == [Task.TEXT, Task.FORMULA, Task.TEXT, Task.TEXT]
+    formula, number = layout.regions[1:3]
+    assert covers(formula, 530, 515)
+    assert formula.bbox[2] < 700
+    assert covers(number, 1050, 515)
+    assert number.bbox[0] > 1000
+
+
+def test_numbered_rows_are_formulas_of_their_own() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    for row in range(3):
+        sheet.text(520, 500 + 40 * row, "a  =  b + c")
+        sheet.text(1020, 500 + 40 * row, f"(2.{row})")
+    sheet.paragraph(150, 690, 940, 4)
+    assert labels(detect(sheet)) == ["text", *["display_formula", "formula_number"] * 3, "text"]
+
+
+def test_a_fraction_is_one_formula() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    fraction(sheet, 560, 500)
+    sheet.paragraph(150, 640, 940, 4)
+    layout = detect(sheet)
+    assert labels(layout) == ["text", "display_formula", "text"]
+    assert all(covers(layout.regions[1], x, y) for x, y in ((590, 515), (615, 555)))
+
+
+def test_a_formula_at_the_left_edge_or_as_wide_as_the_text_is_text() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    sheet.text(150, 500, "a  =  b + c")
+    sheet.paragraph(150, 590, 940, 4)
+    assert "display_formula" not in labels(detect(sheet))
+
+
+def test_a_listing_a_sentence_and_a_title_with_equals_signs_are_no_formulas() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 4)
+    for row, line in enumerate(("i = n; while i > 0:", "    j = i * i + 1", "    i = j - n")):
+        for column, letter in enumerate(line):
+            sheet.draw.text((250 + 15 * column, 500 + 36 * row), letter, 0, ImageFont.load_default(24), anchor="ma")
+    sheet.paragraph(150, 690, 940, 4)
+    sheet.text(450, 890, "where the height = twice the width")
+    sheet.paragraph(150, 980, 940, 4)
+    sheet.text(420, 1190, "Layout = Labels", 40)
+    sheet.paragraph(150, 1300, 940, 4)
+    assert not {"display_formula", "formula_number"} & set(labels(detect(sheet)))
+
+
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {INSTALL}")
+def test_a_formula_is_read_as_text_also_when_a_bracket_spans_its_rows() -> None:
+    sheet = Sheet()
+    for row in range(4):
+        sheet.text(140, 100 + 70 * row, "x + 12", 40)
+    sheet.draw.line([(120, 95), (105, 95), (105, 365), (120, 365)], 0, 4)
+    formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90.0, 85.0, 340.0, 375.0))
+    (reading,) = TesseractRecognizer(threads=1).read([(sheet.page(), [formula])])
+    assert reading.regions[0].content.count("12") == 4
+
+
+def test_running_head_and_page_number() -> None:
+    sheet = Sheet()
+    sheet.text(150, 70, "1.2 What every page is")
+    sheet.paragraph(150, 250, 940, 8)
+    sheet.text(610, 1650, "12")
+    assert labels(detect(sheet)) == ["header", "text", "number"]
+
+
+def test_columns_are_read_one_after_the_other() -> None:
+    sheet = Sheet()
+    sheet.text(150, 70, "Running head of the page")
+    for y in (250, 700):
+        sheet.paragraph(100, y, 480, 9)
+        sheet.paragraph(660, y + 12, 480, 9)
+    sheet.text(610, 1650, "12")
+    regions = detect(sheet).regions
+    centres = [(180, 85), (120, 300), (120, 750), (680, 300), (680, 750)]
+    order = [next(region.index for region in regions if covers(region, x, y)) for x, y in centres]
+    assert order == [0, 1, 2, 3, 4]
+    assert regions[-1].label == "number"
+
+
+def test_bullets_are_no_column() -> None:
+    sheet = Sheet()
+    for row in range(6):
+        sheet.draw.ellipse((150, 310 + 60 * row, 160, 320 + 60 * row), fill=0)
+        sheet.paragraph(200, 300 + 60 * row, 800, 1)
+    assert all(region.bbox[0] < 155 for region in detect(sheet).regions)
+
+
+def test_examples_beside_their_results_are_read_row_by_row() -> None:
+    sheet = Sheet()
+    for top in (300, 700):
+        for left in (100, 660):
+            sheet.draw.rectangle((left, top, left + 460, top + 200), outline=0, width=3)
+            sheet.paragraph(left + 30, top + 30, 400, 4)
+    sheet.text(100, 580, "Compare the two.")
+    centres = [(130, 400), (690, 400), (110, 595), (130, 800), (690, 800)]
+    regions = detect(sheet).regions
+    order = [next(region.index for region in regions if covers(region, x + 20, y)) for x, y in centres]
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_white_print_on_a_dark_page_is_text() -> None:
+    sheet = Sheet(paper=0)
+    sheet.paragraph(150, 300, 940, 6)
+    assert labels(detect(sheet)) == ["text"]
+
+
+@pytest.mark.parametrize(("size", "paper"), [((1, 1), 0), ((1, 1), 255), ((800, 600), 255), ((800, 600), 30)])
+def test_a_page_without_ink_is_blank(size: tuple[int, int], paper: int) -> None:
+    assert detect(Sheet(*size, paper=paper)) == PageLayout("page", State.BLANK)
+
+
+def test_a_full_stop_is_ink_and_a_speck_of_dust_is_none() -> None:
+    gray = np.full((3508, 2480), 255, np.uint8)
+    gray[100:104, 100:106] = 0
+    assert 0 < ink_share(gray) < BLANK_SHARE
+    gray[100:107, 100:107] = 0
+    assert ink_share(gray) > BLANK_SHARE
+
+
+def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:
+    sheet = Sheet()
+    sheet.draw.line((100, 200, 1140, 200), 0, 3)
+    layout = detect(sheet)
+    assert layout.state is State.FAILED
+    assert layout.reason
+    assert "ink" in layout.reason
+    assert layout.regions == ()
+
+
+@pytest.mark.parametrize("size", [(400, 20_000), (20_000, 400)])
+def test_a_page_of_20000_pixels(size: tuple[int, int]) -> None:
+    sheet = Sheet(*size)
+    sheet.text(size[0] - 380, size[1] - 200, "The far end")
+    (region,) = detect(sheet).regions
+    assert covers(region, size[0] - 340, size[1] - 185)
+    assert region.bbox[2] <= size[0]
+    assert region.bbox[3] <= size[1]
+
+
+def test_bytes_that_are_no_image_are_quarantined_and_the_others_come_out() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 300, 940, 6)
+    found = CpuLayout(threads=2).detect([sheet.page("a"), Page("b", b"no image"), Page("c", b""), sheet.page("d")])
+    assert {layout.page_id: layout.state for layout in found} == {
+        "a": State.OK,
+        "b": State.QUARANTINED,
+        "c": State.QUARANTINED,
+        "d": State.OK,
+    }
+
+
+def test_threads_change_no_result() -> None:
+    assert CpuLayout(threads=1).recipe() == CpuLayout(threads=8).recipe()
+
+
+def test_the_recipe_names_the_build_of_opencv() -> None:
+    assert CpuLayout().recipe()["weights"] == {"opencv": version("opencv-python-headless")}

@@ -1,0 +1,558 @@
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from resources.errors import ConfigError, EngineError
+from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.layout.pp_doclayout.preprocess import prepare
+from resources.layout.regions import LABELS, PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.states import State
+
+torch = pytest.importorskip("torch", reason="PP-DocLayoutV3 needs torch")
+pytest.importorskip("transformers.models.pp_doclayout_v3", reason="PP-DocLayoutV3 needs transformers 5")
+
+import cv2  # noqa: E402
+
+from resources.layout.pp_doclayout import detector  # noqa: E402
+from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
+from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
+from tests.support.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
+
+if TYPE_CHECKING:
+    from resources.layout.pp_doclayout.network import Raw
+
+FP16 = ((3, 1.3), (11, 1.3), (30, 1.3), (31, 1.3))
+BF16 = ((9, 1.0), (12, 1.0), (9, 1.15), (14, 1.15), (39, 1.15))
+"""Seed and gain of checkpoints none of whose boxes sits on the edge of a threshold on the pages below: random
+weights put some there, where the last bit decides. bf16 rounds eight times coarser and needs calmer weights."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def drawing(seed: int, height: int = 900, width: int = 640) -> np.ndarray:
+    """A tinted page of coloured blocks."""
+    rng = np.random.default_rng(seed)
+    tint = rng.integers(120, 256, (16, 12, 3)).astype(np.uint8)
+    page = cv2.resize(tint, (width, height), interpolation=cv2.INTER_LINEAR)
+    for _ in range(30):
+        x, y = rng.integers(0, width - 60), rng.integers(0, height - 60)
+        w, h = rng.integers(20, width // 2), rng.integers(15, height // 6)
+        page[y : y + h, x : x + w] = rng.integers(0, 200, 3)
+    return page
+
+
+def png(image: np.ndarray) -> bytes:
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def some_pages(count: int) -> list[Page]:
+    return [Page(f"p{i}", png(drawing(i))) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pp_doclayout(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture
+def make(folder: Path) -> Callable[..., PPDocLayout]:
+    """The resource on the CPU, in fp32 and eager mode unless told otherwise."""
+
+    def made(**changed: Any) -> PPDocLayout:
+        plain = {"device": "cpu", "dtype": "float32", "compile": False, "batch_size": 4, "decode_threads": 2}
+        return PPDocLayout(**{"repo": str(folder), **plain, **changed})
+
+    return made
+
+
+def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
+    layouts = list(resource.detect(pages))
+    assert sorted(layout.page_id for layout in layouts) == sorted(page.page_id for page in pages)
+    return {layout.page_id: layout for layout in layouts}
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[Raw], Raw]") -> None:
+    """Change what the network puts out."""
+    forward = pp_network.forward
+    monkeypatch.setattr(pp_network, "forward", lambda *a, **k: change(forward(*a, **k)))
+
+
+# --- the network against transformers ---------------------------------------------------------------------------------
+
+
+def inputs(count: int) -> Any:
+    return torch.from_numpy(
+        np.stack([pixels for page in some_pages(count) if (pixels := prepare(page, False).pixels) is not None])
+    )
+
+
+@pytest.mark.parametrize(("seed", "steady"), [(0, False), (1, False), (2, False), (0, True)])
+def test_network_gives_what_the_stock_forward_gives(seed: int, steady: bool) -> None:
+    network, pixels = tiny_pp_doclayout(seed, steady=steady), inputs(2)
+    with torch.inference_mode():
+        stock = network(pixels.permute(0, 3, 1, 2).float() / 255)
+        for change in (lambda network: None, pp_network.fuse, pp_network.fuse_relu):
+            change(network)
+            ours = pp_network.forward(network, pixels, polygons=True)
+            masks = torch.einsum("bqp,bphw->bqhw", ours.mask_queries, ours.mask_features)
+            torch.testing.assert_close(ours.boxes, stock.pred_boxes, atol=1e-4, rtol=0)
+            torch.testing.assert_close(ours.scores, stock.logits.sigmoid(), atol=1e-4, rtol=0)
+            torch.testing.assert_close(masks, stock.out_masks, atol=1e-3, rtol=1e-3)
+            assert ours.votes.argsort(1).equal(reference_order(stock.order_logits))
+
+
+def reference_order(order_logits: Any) -> Any:
+    scores = order_logits.sigmoid()
+    votes = scores.triu(1).sum(1) + (1 - scores.transpose(1, 2)).tril(-1).sum(1)
+    return votes.argsort(1)
+
+
+def test_mask_branch_is_left_out_without_polygons(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, calls = tiny_pp_doclayout(), []
+    network.model.mask_query_head.register_forward_hook(lambda *a: calls.append(1))
+    with torch.inference_mode():
+        raw = pp_network.forward(network, inputs(1), polygons=False)
+    assert raw.mask_queries is None
+    assert len(calls) == 1, "the encoder's proposals need the head once, the decoder not at all"
+
+
+def test_same_regions_as_the_post_processing_of_transformers(
+    make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In fp32, with the processor's own resize; the rules that transformers does not have are switched off."""
+    reference = borrowed_processor(monkeypatch)
+    off = {"nms_same": 1.0, "nms_different": 1.0, "containment": dict.fromkeys(LABELS, "union")}
+    regions = 0
+    for seed in range(4):
+        repo = save_pp_doclayout(tmp_path / str(seed), tiny_pp_doclayout(seed, steady=True))
+        page = drawing(seed, 1400, 1000)
+        layout = detect(make(repo=str(repo), **off), [Page("p", png(page[..., ::-1]))])["p"]
+        pixels = torch.from_numpy(page.copy()).permute(2, 0, 1)[None].float()
+        # torchvision's resize of the processor: bicubic without antialias, rounded to levels again.
+        small = torch.nn.functional.interpolate(pixels, (800, 800), mode="bicubic").round().clamp(0, 255)
+        with torch.inference_mode():
+            outputs = pp_model.load(str(repo), "")(small / 255)
+        expected = reference.post_process_object_detection(outputs, 0.3, [page.shape[:2]])[0]
+        best = best_of_each_query(expected)
+        boxes = np.clip(expected["boxes"].numpy()[best], 0, [1000, 1400, 1000, 1400])
+        labels = [LABELS[label] for label in expected["labels"][best].tolist()]
+        assert [region.label for region in layout.regions] == labels
+        assert np.abs(np.array([region.bbox for region in layout.regions]) - boxes).max() < 1
+        scores = np.array([region.score for region in layout.regions])
+        assert np.abs(scores - expected["scores"].numpy()[best]).max() < 1e-2
+        regions += len(layout.regions)
+    assert regions > 20
+
+
+def best_of_each_query(found: dict[str, Any]) -> list[int]:
+    """Rows of a page, in reading order, without the lesser labels of one box, which NMS always takes away."""
+    rows: dict[int, int] = {}
+    for row, (order, score) in enumerate(zip(found["order_seq"].tolist(), found["scores"].tolist(), strict=True)):
+        if order not in rows or score > float(found["scores"][rows[order]]):
+            rows[order] = row
+    return list(rows.values())
+
+
+def borrowed_processor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The post-processing of transformers' processor, whose import wants torchvision and which itself does not."""
+    import importlib.util
+    import sys
+    from types import ModuleType
+
+    if importlib.util.find_spec("torchvision") is None:
+        for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.v2"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        sys.modules["torchvision.transforms.v2"].functional = SimpleNamespace()  # type: ignore[attr-defined]
+    module = importlib.import_module("transformers.models.pp_doclayout_v3.image_processing_pp_doclayout_v3")
+    names = [
+        "post_process_object_detection",
+        "_get_order_seqs",
+        "_extract_polygon_points_by_masks",
+        "_mask2polygon",
+        "extract_custom_vertices",
+    ]
+    methods = {name: vars(module.PPDocLayoutV3ImageProcessor)[name] for name in names}
+    return type("Borrowed", (), {**methods, "size": {"height": 800, "width": 800}})()
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def iou(a: Region, b: Region) -> float:
+    across = min(a.bbox[2], b.bbox[2]) - max(a.bbox[0], b.bbox[0])
+    down = min(a.bbox[3], b.bbox[3]) - max(a.bbox[1], b.bbox[1])
+    shared = max(0.0, across) * max(0.0, down)
+    areas = [(r.bbox[2] - r.bbox[0]) * (r.bbox[3] - r.bbox[1]) for r in (a, b)]
+    return shared / (sum(areas) - shared)
+
+
+@pytest.mark.parametrize(("dtype", "checkpoints"), [("float16", FP16), ("bfloat16", BF16)])
+def test_half_precision_finds_the_same_regions(
+    make: Callable[..., PPDocLayout], tmp_path: Path, dtype: str, checkpoints: tuple[tuple[int, float], ...]
+) -> None:
+    pages, matched, total = some_pages(6), 0, 0
+    every = dict.fromkeys(LABELS, "union")
+    for seed, gain in checkpoints:
+        repo = save_pp_doclayout(tmp_path / f"{seed}-{gain}", tiny_pp_doclayout(seed, gain, steady=True))
+        exact = detect(make(repo=str(repo), containment=every), pages)
+        half = detect(make(repo=str(repo), containment=every, dtype=dtype), pages)
+        for page_id, layout in exact.items():
+            total += len(layout.regions)
+            others = half[page_id].regions
+            matched += sum(any(r.label == o.label and iou(r, o) > 0.95 for o in others) for r in layout.regions)
+    assert total >= 50
+    assert matched / total >= 0.99
+
+
+def test_outputs_reach_the_host_in_fp32_whatever_the_precision(folder: Path) -> None:
+    for dtype in ("float16", "bfloat16"):
+        model = pp_model.PageModel(
+            pp_model.load(str(folder), ""), device="cpu", dtype=dtype, compiled=False, batch_size=1, polygons=False
+        )
+        outputs = model.submit([drawing(0, 800, 800)]).result()
+        assert {outputs.scores.dtype, outputs.boxes.dtype, outputs.votes.dtype} == {np.dtype(np.float32)}
+        # Cast after the last step instead of before it, boxes would sit on a grid of 2 to 6 pixels of a page.
+        assert not np.array_equal(outputs.boxes, torch.from_numpy(outputs.boxes).to(torch.float16).float().numpy())
+
+
+# --- what a page becomes ----------------------------------------------------------------------------------------------
+
+
+def test_regions_carry_order_task_label_and_float_boxes(make: Callable[..., PPDocLayout]) -> None:
+    resource = make(tasks={"paragraph_title": "abandon"}, polygons=True)
+    layouts = detect(resource, some_pages(6))
+    for layout in layouts.values():
+        assert layout.state is State.OK
+        assert [region.index for region in layout.regions] == list(range(len(layout.regions)))
+        for region in layout.regions:
+            x1, y1, x2, y2 = region.bbox
+            assert 0 <= x1 < x2 <= 640
+            assert 0 <= y1 < y2 <= 900
+            assert region.polygon is None or all(x1 <= x <= x2 and y1 <= y <= y2 for x, y in region.polygon)
+            assert (region.task is Task.ABANDON) == (region.label == "paragraph_title")
+    regions = [region for layout in layouts.values() for region in layout.regions]
+    assert any(region.polygon for region in regions)
+    assert any(value != int(value) for region in regions for value in region.bbox)
+    report = resource.report()
+    assert report["pages_ok"] == 6
+    assert sum(float(n) for name, n in report.items() if name.startswith("label_")) == len(regions)
+    assert {"seconds_decode", "seconds_copy", "seconds_model", "seconds_post", "pages_per_second"} <= set(report)
+
+
+def test_batches_do_not_change_results(make: Callable[..., PPDocLayout]) -> None:
+    pages = some_pages(7)
+    alone, together = detect(make(batch_size=1), pages), detect(make(batch_size=5), pages)
+    for page_id, layout in alone.items():
+        other = together[page_id]
+        assert [r.label for r in layout.regions] == [r.label for r in other.regions]
+        for region, twin in zip(layout.regions, other.regions, strict=True):
+            assert region.bbox == pytest.approx(twin.bbox, abs=0.1)
+
+
+def test_pages_are_taken_lazily(make: Callable[..., PPDocLayout]) -> None:
+    taken = []
+
+    def endless() -> Iterator[Page]:
+        data = png(drawing(0))
+        while True:
+            taken.append(1)
+            yield Page(f"p{len(taken)}", data)
+
+    stream = make(batch_size=2).detect(endless())
+    next(iter(stream))
+    stream.close()  # type: ignore[attr-defined]
+    assert len(taken) < 20
+
+
+def test_pages_are_decoded_while_the_model_runs(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded, ahead = [], threading.Event()
+
+    def counting(page: Page, gpu_jpeg: bool) -> Any:
+        decoded.append(page.page_id)
+        # Two are the first batch, and one thread takes one more before anybody asks for it.
+        if len(decoded) > 3:
+            ahead.set()
+        return prepare(page, gpu_jpeg)
+
+    def waiting(raw: "Raw") -> "Raw":
+        assert ahead.wait(5), "decoding waited for the model"
+        return raw
+
+    monkeypatch.setattr(detector, "prepare", counting)
+    spoil(monkeypatch, waiting)
+    detect(make(batch_size=2, decode_threads=1), some_pages(6))
+
+
+def test_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out(make: Callable[..., PPDocLayout]) -> None:
+    broken = Page("broken", png(drawing(9))[:3000])
+    layouts = detect(make(), [*some_pages(3), broken, Page("text", b"hello")])
+    assert [layouts[f"p{i}"].state for i in range(3)] == [State.OK] * 3
+    assert layouts["broken"].state is layouts["text"].state is State.QUARANTINED
+    assert layouts["broken"].reason
+
+
+def test_page_without_ink_is_blank_and_with_ink_failed(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    white = np.full((900, 640, 3), 255, np.uint8)
+    inked = white.copy()
+    inked[100:200, 100:500] = 0
+    pages = [Page("white", png(white)), Page("inked", png(inked))]
+    spoil(monkeypatch, lambda raw: raw._replace(scores=torch.zeros_like(raw.scores)))
+    layouts = detect(make(), pages)
+    assert layouts["white"].state is State.BLANK
+    assert layouts["inked"].state is State.FAILED
+    assert "ink" in (layouts["inked"].reason or "")
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_no_region_on_any_page_stops_the_run(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, lambda raw: raw._replace(scores=torch.zeros_like(raw.scores)))
+    with pytest.raises(EngineError, match=r"none of 5 pages.*no region was found"):
+        list(make().detect(some_pages(5)))
+    assert [layout.state for layout in make().detect(some_pages(1))] == [State.FAILED], "one odd page is no verdict"
+
+
+@pytest.mark.parametrize("field", ["scores", "boxes", "votes"])
+def test_nan_fails_its_page_and_stops_a_run_of_nothing_else(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    def spoil_first(raw: "Raw") -> "Raw":
+        values = getattr(raw, field).clone()
+        values[0] = torch.nan
+        return raw._replace(**{field: values})
+
+    spoil(monkeypatch, spoil_first)
+    states = sorted(layout.state for layout in make().detect(some_pages(4)))
+    assert states == [State.FAILED, State.OK, State.OK, State.OK]
+    with pytest.raises(EngineError, match="not finite in float32"):
+        list(make(batch_size=1).detect(some_pages(2)))
+
+
+def test_postprocessing_that_raises_fails_one_page(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = detector.postprocess
+
+    def odd(scores: Any, boxes: Any, votes: Any, width: int, height: int, rules: Any) -> Any:
+        if width == 333:
+            raise ZeroDivisionError("odd page")
+        return original(scores, boxes, votes, width, height, rules)
+
+    monkeypatch.setattr(detector, "postprocess", odd)
+    layouts = detect(make(), [*some_pages(3), Page("odd", png(drawing(1, 900, 333)))])
+    assert layouts["odd"].state is State.FAILED
+    assert "ZeroDivisionError: odd page" in (layouts["odd"].reason or "")
+    assert [layouts[f"p{i}"].state for i in range(3)] == [State.OK] * 3
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, sizes = pp_network.forward, []
+
+    def small_gpu(network: Any, pixels: Any, polygons: bool) -> "Raw":
+        sizes.append(len(pixels))
+        if len(pixels) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+        return forward(network, pixels, polygons)
+
+    submitted: list[int] = []
+    submit = pp_model.PageModel.submit
+    monkeypatch.setattr(pp_network, "forward", small_gpu)
+    expected = detect(make(batch_size=2), some_pages(30))
+    monkeypatch.setattr(
+        pp_model.PageModel, "submit", lambda m, pages: (submitted.append(len(pages)), submit(m, pages))[1]
+    )
+    resource = make(batch_size=8, polygons=True)
+    with pytest.warns(RuntimeWarning, match="batch halved to 2"):
+        layouts = detect(resource, some_pages(30))
+    assert max(submitted) == 8, "batches stay small in host memory too"
+    assert {layout.state for layout in layouts.values()} == {State.OK}
+    assert [len(layouts[i].regions) for i in layouts] == [len(expected[i].regions) for i in layouts]
+    assert resource.report()["fallbacks"] == "batch halved to 4, batch halved to 2"
+    assert sizes.count(8) == sizes.count(4) == 1
+
+
+def test_out_of_memory_with_one_page_stops_the_run(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any, **__: Any) -> "Raw":
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(pp_network, "forward", no_memory)
+    with pytest.raises(EngineError, match="does not fit into GPU memory"):
+        list(make(batch_size=1).detect(some_pages(1)))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    forward, limits, benchmarked = pp_network.forward, [], []
+
+    def limited(*arguments: Any, **options: Any) -> "Raw":
+        benchmarked.append(torch.backends.cudnn.benchmark)
+        if limits[-1] < 1 and not fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(*arguments, **options)
+
+    monkeypatch.setattr(pp_network, "forward", limited)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: limits.append(share))
+    model = pp_model.PageModel(
+        pp_model.load(str(folder), ""), device="cpu", dtype="float32", compiled=False, batch_size=2, polygons=False
+    )
+    monkeypatch.setattr(model, "_tuned", False)
+    pages = [drawing(i, 800, 800) for i in range(4)]
+    assert len(model.submit(pages).result().scores) == 4
+    assert limits == [0.25, 1.0], "once, for the first batch"
+    assert benchmarked == ([True, False] if fits else [True, False, False])
+    assert torch.backends.cudnn.benchmark is False
+    assert model.fallbacks == []
+
+
+def test_compile_failure_falls_back_to_eager_with_one_warning(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_compiler(function: Any, **_: Any) -> Any:
+        def fails_at_the_first_call(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("no C compiler was found")
+
+        return fails_at_the_first_call
+
+    monkeypatch.setattr(torch, "compile", broken_compiler)
+    resource = make(compile=True)
+    with pytest.warns(RuntimeWarning, match=r"not compiled.*no C compiler") as caught:
+        layouts = detect(resource, some_pages(9))
+    assert len([warning for warning in caught if "compiled" in str(warning.message)]) == 1
+    assert {layout.state for layout in layouts.values()} == {State.OK}
+    assert resource.report()["fallbacks"] == "not compiled"
+
+
+def test_compiled_network_sees_one_batch_shape(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = []
+
+    def recording(function: Any, *, dynamic: bool) -> Any:
+        assert dynamic is False
+        return lambda pixels: (shapes.append(tuple(pixels.shape)), function(pixels))[1]
+
+    monkeypatch.setattr(torch, "compile", recording)
+    layouts = detect(make(compile=True), some_pages(6))
+    assert {layout.state for layout in layouts.values()} == {State.OK}
+    assert shapes == [(4, 800, 800, 3)] * 2
+
+
+def test_model_error_stops_the_run_with_its_reason(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def illegal(*_: Any, **__: Any) -> "Raw":
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+
+    monkeypatch.setattr(pp_network, "forward", illegal)
+    with pytest.raises(EngineError, match="layout model stopped: RuntimeError: CUDA error: an illegal memory access"):
+        list(make().detect(some_pages(2)))
+
+
+def test_missing_weights_say_how_to_get_them(
+    make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EngineError) as caught:
+        list(make(repo=str(tmp_path)).detect(some_pages(1)))
+    assert "config.json and model.safetensors" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    revision = "0" * 40
+    with pytest.raises(EngineError, match=f"hf download example/none --revision {revision}") as caught:
+        list(make(repo="example/none", revision=revision).detect(some_pages(1)))
+    assert "\n" not in str(caught.value)
+
+
+def test_incomplete_checkpoint_is_refused(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    repo = save_pp_doclayout(tmp_path)
+    tensors = load_file(repo / "model.safetensors")
+    del tensors["model.decoder_norm.weight"]
+    save_file(tensors, repo / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EngineError, match=r"decoder_norm\.weight"):
+        list(make(repo=str(repo)).detect(some_pages(1)))
+
+
+def test_gpu_that_is_not_there(make: Callable[..., PPDocLayout]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(EngineError, match="no CUDA GPU"):
+        list(make(device="cuda").detect(some_pages(1)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"repo": "PaddlePaddle/PP-DocLayoutV3_safetensors"}, "commit of 40 hex digits"),
+        ({"repo": "PaddlePaddle/PP-DocLayoutV3_safetensors", "revision": "main"}, "commit of 40 hex digits"),
+        ({"tasks": {"headline": "text"}}, "headline is no label"),
+        ({"tasks": {"text": "read"}}, "read is no task"),
+        ({"containment": {"text": "medium"}}, "medium"),
+        ({"unclip": {"text": [1.0]}}, "unclip"),
+    ],
+)
+def test_impossible_settings_are_one_line(
+    make: Callable[..., PPDocLayout], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        make(**fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_recipe_names_the_weights_and_not_the_speed(
+    make: Callable[..., PPDocLayout], folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    assert make().recipe() == make(repo=str(copy), batch_size=9, compile=True).recipe()
+    assert make().recipe() != make(threshold=0.4).recipe()
+    other = save_pp_doclayout(tmp_path / "other", tiny_pp_doclayout(7, steady=True))
+    assert make().recipe() != make(repo=str(other)).recipe()
+
+
+def test_jpeg_that_is_not_plain_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without nvJPEG at hand: a PNG and a CMYK JPEG never ask for it, a plain JPEG does."""
+    import io
+
+    from PIL import Image
+
+    from resources.layout.pp_doclayout import preprocess
+
+    asked = []
+    monkeypatch.setattr(preprocess, "_shrunk_on_gpu", lambda data: asked.append(data) or preprocess._shrunk(data))
+    image = drawing(0)
+    jpeg = cv2.imencode(".jpg", image)[1].tobytes()
+    cmyk = io.BytesIO()
+    Image.fromarray(image).convert("CMYK").save(cmyk, "JPEG")
+    for data in (png(image), cmyk.getvalue(), jpeg):
+        assert replace(prepare(Page("p", data), gpu_jpeg=True), seconds=0.0).state is State.OK
+    assert asked == [jpeg]

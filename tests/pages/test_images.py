@@ -1,0 +1,350 @@
+"""Page images: what is taken, what is turned away and why, and what the pixels are."""
+
+import io
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import cv2
+import imagecodecs
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from resources.errors import UndecodableImage
+from resources.pages import images
+from resources.pages.images import MAX_PIXELS, ImageInfo, decode, inspect
+from resources.pages.page import Page
+from tests.support.corpora import page_image
+
+ROTATED = 6
+"""EXIF orientation of a page that was scanned on its side."""
+
+
+def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def chunk(kind: bytes, content: bytes = b"") -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def header(width: int, height: int, depth: int = 8, colour: int = 2, interlaced: int = 0) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + chunk(
+        b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
+    )
+
+
+def png_that_declares(width: int, height: int) -> bytes:
+    """A PNG of a few bytes whose header declares a size, with no pixels behind it."""
+    return header(width, height) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND")
+
+
+def sideways(size: tuple[int, int], format: str) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = ROTATED
+    image = Image.new("RGB", size, "white")
+    image.paste("black", (0, 0, size[0] // 2, size[1] // 2))
+    return encoded(image, format, exif=exif)
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "TIFF"])
+def test_formats_taken(format: str) -> None:
+    data = page_image(size=(50, 70), format=format)
+    assert inspect(data) == ImageInfo(format, 50, 70)
+    assert inspect(memoryview(data)) == ImageInfo(format, 50, 70)
+    assert decode(memoryview(data)).shape == (70, 50, 3)
+
+
+OTHERS = [page_image(size=(32, 32), format=format) for format in ("GIF", "BMP", "PPM", "ICO")]
+
+
+@pytest.mark.parametrize("data", [*OTHERS, b"hello", "한글".encode(), b"%PDF-1.7", b"\x89PNG", bytes(100)])
+@pytest.mark.parametrize("read", [inspect, decode])
+def test_other_formats_are_turned_away(read: Callable[[bytes], object], data: bytes) -> None:
+    with pytest.raises(UndecodableImage, match=r"^not a PNG, JPEG, WEBP, TIFF image"):
+        read(data)
+
+
+def test_no_bytes() -> None:
+    for read in (inspect, decode):
+        for nothing in (b"", memoryview(b"")):
+            with pytest.raises(UndecodableImage, match="has no bytes"):
+                read(nothing)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data", "ignore:Truncated File Read")
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("PNG", {}),
+        ("JPEG", {}),
+        ("WEBP", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_adobe_deflate"}),
+    ],
+)
+def test_cut_off_images_are_damaged(format: str, options: dict[str, Any]) -> None:
+    data = page_image(format=format, **options)
+    for size in (len(data) // 2, len(data) * 9 // 10):
+        with pytest.raises(UndecodableImage) as caught:
+            inspect(data[:size])
+        assert "\n" not in str(caught.value)
+
+
+def test_changed_bytes_of_a_png_are_noticed() -> None:
+    data = bytearray(page_image())
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(UndecodableImage, match="damaged"):
+        inspect(bytes(data))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_a_rotated_page_is_upright(format: str) -> None:
+    data = sideways((80, 40), format)
+    assert inspect(data) == ImageInfo(format, 40, 80)
+    pixels = decode(data)
+    assert pixels.shape == (80, 40, 3)
+    assert pixels[10, 30].max() < 50
+    assert pixels[10, 10].min() > 200
+
+
+def test_one_pixel() -> None:
+    data = encoded(Image.new("RGB", (1, 1), (1, 2, 3)))
+    assert inspect(data) == ImageInfo("PNG", 1, 1)
+    assert decode(data).tolist() == [[[1, 2, 3]]]
+
+
+def test_a_page_of_20000_px_is_turned_away_before_it_is_decoded() -> None:
+    tracemalloc.start()
+    try:
+        for read in (inspect, decode):
+            with pytest.raises(UndecodableImage, match="the page has more than 178,956,970 pixels; scale it down"):
+                read(png_that_declares(20_000, 20_000))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_largest_pages_are_taken() -> None:
+    assert inspect(encoded(Image.new("1", (20_000, 300)))) == ImageInfo("PNG", 20_000, 300)
+    assert decode(encoded(Image.new("1", (20_000, 30)))).shape == (30, 20_000, 3)
+    assert MAX_PIXELS > 9_933 * 14_043, "an A0 sheet at 300 dpi"
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    gray = Image.new("L", (16, 8), 255)
+    gray.paste(0, (0, 0, 8, 8))
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
+    else:
+        image = gray.convert("RGB").convert(mode) if mode in {"CMYK", "P"} else gray.convert(mode)
+    pixels = decode(encoded(image, "TIFF" if mode == "CMYK" else "PNG"))
+    assert (pixels.dtype, pixels.shape) == (np.uint8, (8, 16, 3))
+    assert (pixels[:, :8] == 0).all()
+    assert (pixels[:, 8:] == 255).all()
+
+
+def test_colours_keep_their_order() -> None:
+    assert decode(encoded(Image.new("RGB", (4, 4), (255, 0, 10))))[0, 0].tolist() == [255, 0, 10]
+
+
+def test_transparency_is_paper() -> None:
+    image = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+    assert (decode(encoded(image)) == 255).all()
+    palette = Image.new("P", (4, 4), 0)
+    palette.putpalette([0, 0, 0])
+    assert (decode(encoded(palette, transparency=0)) == 255).all()
+
+
+def test_a_page_is_decoded_once() -> None:
+    page = Page("a_1", page_image())
+    assert page.image is page.image
+
+
+SIDE = 24
+PIXELS = np.random.default_rng(0).integers(0, 255, (SIDE, SIDE, 3), np.uint8)
+"""No pixel is white."""
+START, END = header(SIDE, SIDE), chunk(b"IEND")
+
+
+def rows(pixels: np.ndarray, filter: int = 0) -> bytes:
+    """Scan lines as a PNG has them before compression; 0 is the filter that changes nothing."""
+    return b"".join(bytes([filter]) + row.tobytes() for row in pixels)
+
+
+STREAM = zlib.compress(rows(PIXELS))
+IDAT = chunk(b"IDAT", STREAM)
+
+
+def adam7(pixels: np.ndarray) -> bytes:
+    """Scan lines of the seven passes of an interlaced PNG: first row, first column, step of rows, step of columns."""
+    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+    return b"".join(rows(pixels[row::down, column::across]) for row, column, down, across in passes)
+
+
+def frame(number: int) -> bytes:
+    return chunk(b"fcTL", struct.pack(">IIIIIHHBB", number, SIDE, SIDE, 0, 0, 1, 1, 0, 0))
+
+
+def black(number: int) -> bytes:
+    return chunk(b"fdAT", struct.pack(">I", number) + zlib.compress(rows(np.zeros_like(PIXELS))))
+
+
+TWO_FRAMES = chunk(b"acTL", struct.pack(">II", 2, 0))
+ONE_FRAME = chunk(b"acTL", struct.pack(">II", 1, 0))
+
+
+PLAIN = {
+    "nothing more": START + IDAT + END,
+    **{
+        f"filter {filter}": cv2.imencode(".png", PIXELS[..., ::-1], [cv2.IMWRITE_PNG_FILTER, 8 << filter])[1].tobytes()
+        for filter in range(5)
+    },
+    "stored": START + chunk(b"IDAT", zlib.compress(rows(PIXELS), 0)) + END,
+    "many parts": START + b"".join(chunk(b"IDAT", STREAM[at : at + 7]) for at in range(0, len(STREAM), 7)) + END,
+    "interlaced": header(SIDE, SIDE, interlaced=1) + chunk(b"IDAT", zlib.compress(adam7(PIXELS))) + END,
+    "resolution, text": encoded(Image.fromarray(PIXELS), dpi=(300, 300)).replace(
+        IDAT, chunk(b"tEXt", b"Title\0IDAT") + IDAT
+    ),
+    "gamma": START + chunk(b"gAMA", struct.pack(">I", 100_000)) + IDAT + END,
+    "primaries": START
+    + chunk(b"cHRM", struct.pack(">8I", 31270, 32900, 30000, 60000, 15000, 6000, 64000, 33000))
+    + IDAT
+    + END,
+    "sRGB": START + chunk(b"sRGB", b"\0") + IDAT + END,
+    "background": START + chunk(b"bKGD", struct.pack(">3H", 255, 0, 0)) + IDAT + END,
+    "suggested palette": START + chunk(b"PLTE", bytes(9)) + IDAT + END,
+    "upright": START + chunk(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x12\1\3\0\1\0\0\0\1\0\0\0\0\0\0\0") + IDAT + END,
+}
+"""PNGs of `PIXELS` that both decoders read; OpenCV's number for a filter is a bit of a mask, 8 for the first."""
+ODD = {
+    "16 bit": header(SIDE, SIDE, depth=16)
+    + chunk(b"IDAT", zlib.compress(rows((PIXELS * 256.0 + 7).astype(">u2"))))
+    + END,
+    "transparent colour": START + chunk(b"tRNS", struct.pack(">3H", 255, 255, 255)) + IDAT + END,
+    "animated": START + TWO_FRAMES + frame(0) + IDAT + frame(1) + black(2) + END,
+    "animated, but not this": START + ONE_FRAME + IDAT + frame(0) + black(1) + END,
+    "animated before this": START + frame(0) + black(1) + IDAT + END,
+    "wrong checksum of the last part": START + IDAT[:-1] + bytes([IDAT[-1] ^ 1]) + END,
+    "no end": START + IDAT,
+    "bytes behind the end": START + IDAT + END + b"more",
+    "bytes behind the stream": START + chunk(b"IDAT", STREAM + b"more") + END,
+    "too many rows": START + chunk(b"IDAT", zlib.compress(rows(PIXELS) + bytes(300))) + END,
+    "wrong checksum of the end": START + IDAT + END[:-1] + b"?",
+}
+"""PNGs of `PIXELS` that are not Wuffs's to read, or that it refuses."""
+DAMAGED = {
+    "cut off": START + IDAT[: len(IDAT) // 2],
+    "no pixels": START + END,
+    "too few rows": START + chunk(b"IDAT", zlib.compress(rows(PIXELS[:-1]))) + END,
+    "wrong checksum of a part": START + chunk(b"IDAT", STREAM[:9])[:-1] + b"?" + chunk(b"IDAT", STREAM[9:]) + END,
+    "wrong checksum of the stream": START + chunk(b"IDAT", STREAM[:-1] + bytes([STREAM[-1] ^ 1])) + END,
+    "unknown filter": START + chunk(b"IDAT", zlib.compress(rows(PIXELS, filter=5))) + END,
+    "unknown method": START + chunk(b"IDAT", b"\x79" + STREAM[1:]) + END,
+    "palette of half a colour": START + chunk(b"PLTE", bytes(5)) + IDAT + END,
+    "background before the palette": START + chunk(b"bKGD", bytes(6)) + chunk(b"PLTE", bytes(6)) + IDAT + END,
+    "background before the palette, unknown interlacing": header(SIDE, SIDE, interlaced=2)
+    + chunk(b"bKGD", bytes(6))
+    + chunk(b"PLTE", bytes(6))
+    + IDAT
+    + END,
+    "unknown chunk that matters": START + chunk(b"ABCD") + IDAT + END,
+}
+
+
+@pytest.fixture(params=["libspng", "Wuffs"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Decodes PNG pages through the one, and then through the other where it is installed."""
+    if request.param == "libspng":
+        monkeypatch.setattr(images, "_wuffs", lambda: None)
+    else:
+        pytest.importorskip("pywuffs", reason="pywuffs is not installed: pip install -e '.[fast-png]'")
+    return request.param
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_pngs(name: str, decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, spng_decode, seen = PLAIN[name], imagecodecs.spng_decode, []
+    monkeypatch.setattr(imagecodecs, "spng_decode", lambda data: seen.append(bytes(data)) or spng_decode(data))
+    assert np.array_equal(decode(memoryview(data)), PIXELS)
+    assert (data in seen) == (decoder == "libspng")
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.usefixtures("decoder")
+def test_odd_pngs(name: str) -> None:
+    assert np.array_equal(decode(ODD[name]), PIXELS)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.usefixtures("decoder")
+def test_damaged_pngs(name: str) -> None:
+    with pytest.raises(UndecodableImage, match=r"^the image is not decodable: [^\n]+$") as caught:
+        decode(DAMAGED[name])
+    assert str(caught.value) == by_libspng(DAMAGED[name])
+
+
+@pytest.mark.usefixtures("decoder")
+def test_the_samples_are_as_pillow_reads_them() -> None:
+    corpus = Path(__file__).resolve().parents[2] / "samples" / "corpus"
+    for shard in sorted(corpus.glob("*.arrow")):
+        page = pa.ipc.open_stream(shard).read_next_batch()["image"][0].as_py()["bytes"]
+        with Image.open(io.BytesIO(page)) as image:
+            assert np.array_equal(decode(page), np.asarray(image.convert("RGB")))
+
+
+def outcome(data: bytes) -> object:
+    """What becomes of a page: its pixels, or why there are none."""
+    try:
+        return decode(data).tolist()
+    except UndecodableImage as error:
+        return str(error)
+
+
+def by_libspng(data: bytes) -> object:
+    with patch.object(images, "_wuffs", lambda: None):
+        return outcome(data)
+
+
+@given(
+    st.sampled_from([*PLAIN.values(), *ODD.values(), *DAMAGED.values()]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_a_changed_png_becomes_the_same_through_both(
+    data: bytes, changes: list[tuple[float, int]], checksums_too: bool
+) -> None:
+    pytest.importorskip("pywuffs", reason="pywuffs is not installed: pip install -e '.[fast-png]'")
+    changed = bytearray(data)
+    for place, bits in changes:
+        # The signature, and the sizes, which could ask for gigabytes, stay as they are.
+        changed[24 + int(place * (len(data) - 24))] ^= bits
+    page = with_right_checksums(bytes(changed)) if checksums_too else bytes(changed)
+    assert outcome(page) == by_libspng(page)
+
+
+def with_right_checksums(data: bytes) -> bytes:
+    """The chunks of a PNG as far as they are whole, each with the checksum of what it says now."""
+    made, at = data[:8], 8
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        made += chunk(data[at + 4 : at + 8], data[at + 8 : at + 8 + length])
+        at += 12 + length
+    return made
+
+
+def test_a_palette_that_is_missing() -> None:
+    with pytest.raises(UndecodableImage, match=r"^the image is not decodable: its palette is missing$"):
+        decode(header(SIDE, SIDE, colour=3) + chunk(b"IDAT", zlib.compress(bytes(SIDE * (SIDE + 1)))) + END)

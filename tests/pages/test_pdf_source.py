@@ -1,0 +1,682 @@
+"""PDFs as a source: what their pages come out as, and what is drawn again when a folder changes."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from resources.errors import SourceError, StoreError
+from resources.pages import ids
+from resources.pages.corpus import Corpus, SourceRow
+from resources.pages.images import decode, inspect
+from resources.pages.indexing import index
+from resources.pages.manifest import SAMPLES, Manifest
+from resources.pages.pdf import pool, rendering, shards
+from resources.pages.pdf.pool import Failed, PdfCrew
+from resources.pages.pdf.rendering import Renderer
+from resources.states import State
+from tests.support.corpora import pages, query, write_corpus
+from tests.support.harness import Platform
+
+KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
+WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
+LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"00" * 32 + b"> /U <" + b"11" * 32 + b"> >>"
+"""A lock that no password opens, so the empty one does not."""
+
+
+def bar(color: tuple[float, float, float] = BLACK) -> bytes:
+    """Ink in the upper left corner, 20 wide and 10 high, of a page of 60 by 80."""
+    red, green, blue = color
+    return f"{red / 255} {green / 255} {blue / 255} rg 0 70 20 10 re f".encode()
+
+
+def sheet(content: bytes = bar(), more: bytes = b"", box: str = "0 0 60 80") -> tuple[bytes, bytes]:
+    """A page: what it says of itself, and what is drawn on it."""
+    return b"/MediaBox [%s] %s" % (box.encode(), more), content
+
+
+def pdf(
+    *sheets: tuple[bytes, bytes], trailer: bytes = b"", catalog: bytes = b"", objects: Sequence[bytes] = ()
+) -> bytes:
+    """A PDF of some pages, each of two objects from number 3 on, and of `objects` after them."""
+    kids = b" ".join(b"%d 0 R" % (3 + 2 * at) for at in range(len(sheets)))
+    bodies = [
+        b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog,
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(sheets)),
+    ]
+    for at, (entries, content) in enumerate(sheets):
+        bodies.append(b"<< /Type /Page /Parent 2 0 R /Contents %d 0 R %s >>" % (4 + 2 * at, entries))
+        bodies.append(b"<< /Length %d >> stream\n%s\nendstream" % (len(content), content))
+    bodies += objects
+    file = b"%PDF-1.7\n"
+    offsets = []
+    for at, body in enumerate(bodies, start=1):
+        offsets.append(len(file))
+        file += b"%d 0 obj\n%s\nendobj\n" % (at, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    start = len(file)
+    file += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(bodies) + 1, table)
+    file += b"trailer << /Size %d /Root 1 0 R /ID [<00> <00>] %s >>\n" % (len(bodies) + 1, trailer)
+    return file + b"startxref\n%d\n%%%%EOF\n" % start
+
+
+class Folder:
+    """A folder of PDFs and the home that it is indexed into, at 72 dpi: a point is a pixel."""
+
+    def __init__(self, place: Path) -> None:
+        self.source, self.home = place / "source", place / "home"
+        self.lines: list[str] = []
+
+    def put(self, name: str, content: bytes | None = None) -> Path:
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pdf(sheet()) if content is None else content)
+        return path
+
+    def index(self, dpi: int = 72, source: Path | None = None) -> Manifest:
+        self.lines = []
+        return index(str(source or self.source), self.home, self.lines.append, dpi)
+
+    @property
+    def drawn(self) -> list[str]:
+        """What the last indexing drew, a shard each."""
+        return [said for line in self.lines if (said := line.rpartition(": ")[2]).endswith("drawn")]
+
+    def rows(self) -> list[SourceRow]:
+        corpus = Corpus(home=str(self.home))
+        return [row for key in corpus.manifest.keys for row in corpus.rows(key)]
+
+    def shards(self) -> list[list[str]]:
+        corpus = Corpus(home=str(self.home))
+        return [[row.page_id for row in corpus.rows(key)] for key in corpus.manifest.keys]
+
+    def page(self, at: int = 0) -> np.ndarray:
+        return decode(self.rows()[at].data or b"")
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Every shard file with its size and when it was written, to the nanosecond, by name."""
+        found = sorted((self.home / "rendered").glob("pdf-*"))
+        return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> Folder:
+    """With three pages to the shard."""
+    monkeypatch.setattr(shards, "SHARD_PAGES", 3)
+    return folder
+
+
+def ink(page: np.ndarray) -> set[tuple[int, ...]]:
+    return {tuple(map(int, color)) for color in np.unique(page.reshape(-1, 3), axis=0)}
+
+
+# Pages
+
+
+def test_pages_come_out_in_their_order_and_size(folder: Folder) -> None:
+    folder.put("보고서 2024.pdf", pdf(sheet(), sheet(bar(RED), box="0 0 100 50")))
+    manifest = folder.index()
+    assert (manifest.rows, manifest.shards[0].format, manifest.source) == (2, "parquet", str(folder.source))
+    assert [(row.page_id, row.doc_id, row.page_no, row.problem) for row in folder.rows()] == [
+        ("보고서 2024_1", "보고서 2024.pdf", 1, None),
+        ("보고서 2024_2", "보고서 2024.pdf", 2, None),
+    ]
+    assert (folder.page(0).shape, folder.page(1).shape) == ((80, 60, 3), (50, 100, 3))
+    expected = np.full((80, 60, 3), 255, np.uint8)
+    expected[:10, :20] = 0
+    assert np.array_equal(folder.page(0), expected)
+
+
+def test_a_page_without_colour_is_grey_and_one_with_it_is_not(folder: Folder) -> None:
+    folder.put("a.pdf", pdf(sheet(), sheet(bar(RED))))
+    folder.index()
+    grey, coloured = (bytes(row.data or b"") for row in folder.rows())
+    # The kind of pixel a PNG has: 0 is grey, 2 is RGB.
+    assert (grey[25], coloured[25]) == (0, 2)
+    assert (ink(decode(grey)), ink(decode(coloured))) == ({WHITE, BLACK}, {WHITE, RED})
+
+
+def test_resolution_is_300_dpi_unless_it_is_said(folder: Folder) -> None:
+    path = folder.put("a.pdf", pdf(sheet(box="0 0 72 144")))
+    index(str(path), folder.home)
+    assert folder.page().shape == (600, 300, 3)
+    folder.index(150)
+    assert folder.page().shape == (300, 150, 3)
+
+
+def test_a_page_is_upright(folder: Folder) -> None:
+    folder.put("a.pdf", pdf(sheet(more=b"/Rotate 90"), sheet(more=b"/Rotate 180")))
+    folder.index()
+    assert folder.page(0).shape == (60, 80, 3)
+    # What was in the upper left is in the upper right after a quarter turn clockwise.
+    assert not folder.page(0)[:20, -10:].any()
+    assert not folder.page(1)[-10:, -20:].any()
+
+
+def test_a_page_is_its_crop_box(folder: Folder) -> None:
+    folder.put("a.pdf", pdf(sheet(more=b"/CropBox [10 60 40 80]")))
+    folder.index()
+    expected = np.full((20, 30, 3), 255, np.uint8)
+    expected[:10, :10] = 0
+    assert np.array_equal(folder.page(), expected)
+
+
+def test_annotations_and_form_fields_are_drawn(folder: Folder) -> None:
+    box = b"/Rect [30 30 50 50] /F 4 /AP << /N 6 0 R >>"
+    look = b"<< /Subtype /Form /BBox [0 0 20 20] /Length 23 >> stream\n1 0 0 rg 0 0 20 20 re f\nendstream"
+    for name, annotation in (("note", b"/Subtype /Stamp"), ("field", b"/Subtype /Widget /FT /Tx /T (x)")):
+        widget = b"<< /Type /Annot %s %s >>" % (annotation, box)
+        form = b"/AcroForm << /Fields [5 0 R] >>" if name == "field" else b""
+        drawn = pdf(sheet(b"", b"/Annots [5 0 R]"), objects=[widget, look], catalog=form)
+        folder.index(source=folder.put(f"{name}.pdf", drawn))
+        assert tuple(folder.page()[40, 40]) == RED, name
+
+
+@pytest.mark.parametrize("box", ["0 0 14400 9000", "0 0 7 14400", "0 0 60 80"])
+def test_a_huge_page_is_drawn_as_large_as_pages_may_be(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, box: str
+) -> None:
+    monkeypatch.setattr(rendering, "MAX_PIXELS", 100_000)
+    path = folder.put("a.pdf", pdf(sheet(b"", box=box)))
+    info = inspect(Renderer().draw(path, 0, 2000))
+    width, height = map(int, box.split()[2:])
+    assert 90_000 < info.width * info.height <= 100_000
+    assert (info.width - 1) / info.height < width / height < info.width / (info.height - 1)
+
+
+def test_the_same_pdf_makes_the_same_bytes(folder: Folder, tmp_path: Path) -> None:
+    other = Folder(tmp_path / "other")
+    for each in (folder, other):
+        each.put("a.pdf", pdf(sheet(), sheet(bar(RED))))
+    assert folder.index().shards[0].sha256 == other.index().shards[0].sha256
+
+
+def test_everything_is_made_of_pages_of_pdfs(folder: Folder) -> None:
+    folder.put("법령/시행령.pdf", pdf(sheet(box="0 0 300 400"), sheet(bar(RED), box="0 0 300 400")))
+    folder.put("법령/없음.pdf", b"")
+    folder.index()
+    platform = Platform(folder.home)
+    assert platform.run().success
+    assert platform.states("corpus_image_embeddings") == {
+        "법령__시행령_1": State.OK,
+        "법령__시행령_2": State.OK,
+        "법령__없음.pdf": State.QUARANTINED,
+    }
+
+
+# Names
+
+
+def test_order_is_natural_folders_included(folder: Folder) -> None:
+    for name in (
+        "b/10.pdf",
+        "b/9.PDF",
+        "part 10/1.pdf",
+        "part 9/1.pdf",
+        "a.pdf",
+        ".hidden.pdf",
+        ".git/x.pdf",
+        "b/x.txt",
+    ):
+        folder.put(name)
+    folder.index()
+    wanted = ["a_1", "b__9_1", "b__10_1", "part 9__1_1", "part 10__1_1"]
+    assert [row.page_id for row in folder.rows()] == wanted
+    assert [row.doc_id for row in folder.rows()][1:3] == ["b/9.PDF", "b/10.pdf"]
+
+
+def test_a_name_in_parts_is_composed(folder: Folder) -> None:
+    folder.put(f"{unicodedata.normalize('NFD', '법령/시행령')}.pdf")
+    folder.index()
+    row = folder.rows()[0]
+    assert (row.page_id, row.doc_id) == ("법령__시행령_1", "법령/시행령.pdf")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a/b.pdf", "a__b.pdf"),
+        ("가.pdf", f"{unicodedata.normalize('NFD', '가')}.pdf"),
+        ("a.pdf", "a.PDF"),
+        ("a\nb.pdf", "a\\b.pdf", "a_b.pdf"),
+        ("x/" + "가" * 80 + ".pdf", "y/" + "가" * 80 + ".pdf"),
+    ],
+)
+def test_names_that_come_out_the_same_are_told_apart(folder: Folder, names: Sequence[str]) -> None:
+    for name in names:
+        folder.put(name, pdf(sheet(), sheet()))
+    folder.index()
+    rows = folder.rows()
+    assert len({row.page_id for row in rows}) == 2 * len(names)
+    assert len({row.doc_id for row in rows}) == len(names)
+    assert [(row.problem, ids.problem_with(row.page_id)) for row in rows] == [(None, None)] * len(rows)
+    # Whoever else is in the folder, a page keeps its id.
+    before = {row.page_id for row in rows}
+    folder.put("another.pdf")
+    folder.index()
+    assert {row.page_id for row in folder.rows()} == before | {"another_1"}
+
+
+def test_a_name_that_is_no_utf_8(folder: Folder) -> None:
+    name = os.fsdecode("보고서".encode("cp949")) + ".pdf"
+    try:
+        folder.put(name)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    folder.index()
+    row = folder.rows()[0]
+    assert (row.problem, row.page_no) == (None, 1)
+    assert (row.page_id.isprintable(), (row.doc_id or "").isprintable()) == (True, True)
+    folder.index()
+    assert folder.drawn == []
+
+
+def test_folders_behind_links_are_read_once(folder: Folder, tmp_path: Path) -> None:
+    folder.put("0.pdf")
+    folder.put("a/1.pdf")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "2.pdf").write_bytes(pdf(sheet()))
+    (folder.source / "b").symlink_to(tmp_path / "elsewhere")
+    (folder.source / "a" / "back").symlink_to(folder.source)
+    folder.index()
+    assert [row.page_id for row in folder.rows()] == ["0_1", "a__1_1", "b__2_1"]
+
+
+# What cannot be drawn
+
+
+def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> None:
+    hole = pdf(sheet(), sheet()).replace(b"/Kids [3 0 R 5 0 R]", b"/Kids [3 0 R 9 0 R]")
+    contents = {
+        "a good.pdf": pdf(sheet()),
+        "b damaged.pdf": pdf(sheet())[:40],
+        "c empty.pdf": b"",
+        "d locked.pdf": pdf(sheet(), trailer=LOCKED),
+        "e no pages.pdf": pdf(),
+        "f hole.pdf": hole,
+        "g good.pdf": pdf(sheet(bar(RED))),
+    }
+    for name, content in contents.items():
+        folder.put(name, content)
+    (folder.source / "z.pdf").symlink_to("nowhere")
+    assert folder.index().rows == 9
+    platform = Platform(folder.home)
+    assert platform.run("raw_pages").success
+    rows = platform.rows("raw_pages")
+    states = {name: (row["state"], row["reason"]) for name, row in rows.items()}
+    damaged = "the file is damaged or no PDF"
+    quarantined = State.QUARANTINED
+    assert states == {
+        "a good_1": (State.OK, None),
+        "b damaged.pdf": (quarantined, f"b damaged.pdf: {damaged}"),
+        "c empty.pdf": (quarantined, f"c empty.pdf: {damaged}"),
+        "d locked.pdf": (quarantined, "d locked.pdf: the PDF wants a password: save it without one"),
+        "e no pages.pdf": (quarantined, "e no pages.pdf: the PDF has no pages"),
+        "f hole_1": (State.OK, None),
+        "f hole_2": (quarantined, "f hole.pdf, page 2: the page cannot be drawn: Failed to load page."),
+        "g good_1": (State.OK, None),
+        "z.pdf": (quarantined, "z.pdf: the PDF cannot be read: No such file or directory"),
+    }
+    reasons = [reason for _, reason in states.values() if reason]
+    assert [line for line in folder.lines if "quarantined" in line] == [
+        f"will be quarantined: {each}" for each in reasons
+    ]
+    assert (rows["d locked.pdf"]["doc_id"], rows["d locked.pdf"]["page_no"]) == ("d locked.pdf", None)
+    assert (rows["g good_1"]["width"], rows["g good_1"]["height"], rows["g good_1"]["format"]) == (60, 80, "PNG")
+
+
+def test_a_pdf_that_became_whole_gives_its_pages(folder: Folder) -> None:
+    folder.put("a.pdf", b"")
+    folder.index()
+    assert folder.shards() == [["a.pdf"]]
+    folder.put("a.pdf")
+    folder.index()
+    assert folder.shards() == [["a_1"]]
+
+
+def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder.put("a.pdf")
+    start = pool._Member._start
+    lives = iter([False, True, False, False])
+
+    def killed(member: Any) -> BaseProcess:
+        process = start(member)
+        if not next(lives, True):
+            process.kill()
+            process.join()
+        return process
+
+    monkeypatch.setattr(pool._Member, "_start", killed)
+    with PdfCrew(1) as crew:
+        assert list(crew.pages([path])) == [1]
+    with PdfCrew(1) as crew:
+        answers = list(crew.draw([(path, 0), (path, 0)], 72))
+    assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
+    assert isinstance(answers[1], bytes)
+
+
+def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
+    path = folder.put("a.pdf")
+    # No process starts in a microsecond.
+    with PdfCrew(1, seconds=1e-6) as crew:
+        assert list(crew.pages([path])) == [Failed("given up after 0 seconds")]
+
+
+# Indexing again
+
+
+def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.pdf", "b.pdf", "c.pdf"):
+        small.put(name, pdf(sheet(), sheet()))
+    first = small.index()
+    assert small.drawn == ["2 of 2 pages drawn"] * 3
+    files = small.files()
+    for owner, name in ((PdfCrew, "_ask"), (shards, "replace_file")):
+        monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
+    assert small.index() == first
+    assert (small.drawn, small.files()) == ([], files)
+
+
+def test_a_new_pdf_is_a_new_shard_at_the_end(small: Folder) -> None:
+    small.put("b.pdf")
+    small.put("c.pdf")
+    before = small.index().shards
+    files = small.files()
+    small.put("a.pdf")
+    after = small.index().shards
+    told = [(0, "1 of 2", "2 pages kept"), (1, "2 of 2", "1 of 1 pages drawn")]
+    assert small.lines[1:3] == [f"{Path(after[at].file).name} ({of}): {done}" for at, of, done in told]
+    assert after[: len(before)] == before
+    assert small.shards() == [["b_1", "c_1"], ["a_1"]]
+    assert files.items() <= small.files().items()
+
+
+def test_a_changed_pdf_changes_its_own_shard_and_is_drawn_alone(small: Folder) -> None:
+    for name in ("a.pdf", "b.pdf", "c.pdf", "d.pdf", "e.pdf"):
+        small.put(name)
+    before = small.index().shards
+    data = {row.page_id: bytes(row.data or b"") for row in small.rows()}
+    small.put("b.pdf", pdf(sheet(bar(RED))))
+    after = small.index().shards
+    assert small.drawn == ["1 of 3 pages drawn"]
+    assert small.shards() == [["a_1", "b_1", "c_1"], ["d_1", "e_1"]]
+    assert (after[1], after[0].key) == (before[1], before[0].key)
+    assert {row.page_id for row in small.rows() if row.data != data[row.page_id]} == {"b_1"}
+    assert ink(small.page(1)) == {WHITE, RED}
+    assert len(small.files()) == 2
+
+
+def test_a_pdf_grows_in_its_shard_until_that_is_twice_as_large(small: Folder) -> None:
+    for name in ("a.pdf", "b.pdf", "c.pdf", "d.pdf"):
+        small.put(name)
+    small.index()
+    long = pdf(*[sheet()] * 3)
+    small.put("a.pdf", long)
+    small.index()
+    assert small.shards() == [["a_1", "a_2", "a_3", "b_1", "c_1"], ["d_1"]]
+    small.put("b.pdf", long)
+    small.index()
+    assert small.shards() == [["a_1", "a_2", "a_3", "c_1"], ["d_1"], ["b_1", "b_2", "b_3"]]
+
+
+def test_a_removed_pdf_changes_its_own_shard(small: Folder) -> None:
+    for name in "abcdefg":
+        small.put(f"{name}.pdf")
+    before = small.index().shards
+    (small.source / "b.pdf").unlink()
+    after = small.index().shards
+    assert small.shards() == [["a_1", "c_1"], ["d_1", "e_1", "f_1"], ["g_1"]]
+    assert (after[1:], small.drawn) == (before[1:], ["0 of 2 pages drawn"])
+
+
+def test_a_shard_that_lost_everything_gives_its_place_to_the_last(small: Folder) -> None:
+    for name in "abcdefghi":
+        small.put(f"{name}.pdf")
+    before = small.index().shards
+    for name in "abc":
+        (small.source / f"{name}.pdf").unlink()
+    after = small.index().shards
+    assert small.shards() == [["g_1", "h_1", "i_1"], ["d_1", "e_1", "f_1"]]
+    assert (after[1], after[0].sha256, small.drawn) == (before[1], before[2].sha256, [])
+    assert len(small.files()) == 2
+
+
+def test_a_long_pdf_has_many_shards_of_which_only_changed_ones_are_other(small: Folder) -> None:
+    small.put("a.pdf", pdf(*[sheet()] * 7))
+    small.put("b.pdf")
+    small.index()
+    assert small.shards() == [["a_1", "a_2", "a_3"], ["a_4", "a_5", "a_6"], ["a_7", "b_1"]]
+    small.put("a.pdf", pdf(*[sheet(bar(RED))] * 4))
+    small.index()
+    assert small.shards() == [["a_1", "a_2", "a_3"], ["a_4"], ["b_1"]]
+
+
+def test_another_resolution_keeps_keys_and_draws_everything(small: Folder) -> None:
+    for name in ("b.pdf", "c.pdf"):
+        small.put(name)
+    small.index()
+    small.put("a.pdf")
+    small.index()
+    small.index(144)
+    assert small.shards() == [["b_1", "c_1"], ["a_1"]]
+    assert small.drawn == ["2 of 2 pages drawn", "1 of 1 pages drawn"]
+    assert small.page().shape == (160, 120, 3)
+
+
+def test_another_version_of_the_renderer_draws_everything(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.put("a.pdf")
+    folder.index()
+    monkeypatch.setattr(shards, "version", lambda: "another")
+    folder.index()
+    assert folder.drawn == ["1 of 1 pages drawn"]
+
+
+def test_pages_are_kept_across_row_groups_when_a_neighbour_changes(folder: Folder) -> None:
+    bars = [sheet(b"0 0 0 rg 0 0 %d 5 re f" % width) for width in range(1, 41)]
+    folder.put("a.pdf", pdf(*[sheet()] * 20))
+    folder.put("b.pdf", pdf(*bars))
+    folder.put("c.pdf", pdf(*bars[:20]))
+    folder.index()
+    files = list((folder.home / "rendered").glob("pdf-*"))
+    assert [pq.ParquetFile(path).num_row_groups for path in files] == [5]
+    before = [bytes(row.data or b"") for row in folder.rows()]
+    folder.put("a.pdf", pdf(sheet(bar(RED)), sheet()))
+    folder.index()
+    assert folder.drawn == ["2 of 62 pages drawn"]
+    assert [bytes(row.data or b"") for row in folder.rows()][2:] == before[20:]
+
+
+def test_an_older_index_of_another_source_is_not_used(small: Folder, tmp_path: Path) -> None:
+    for name in "abcdefg":
+        small.put(f"{name}.pdf")
+    small.index()
+    other = tmp_path / "other"
+    small.source, first = other, small.source
+    small.put("x.pdf", pdf(sheet(bar(RED))))
+    for name in ("a.pdf", "y.pdf", "z.pdf"):
+        small.put(name, pdf(sheet(bar(RED))))
+    small.index()
+    assert sorted(row.page_id for row in small.rows()) == ["a_1", "x_1", "y_1", "z_1"]
+    assert [ink(small.page(at)) for at in range(4)] == [{WHITE, RED}] * 4
+    small.index(source=write_corpus(tmp_path / "arrow", [pages("p_1"), pages("q_1")]))
+    assert small.shards() == [["p_1"], ["q_1"]]
+    small.source = first
+    small.index()
+    assert small.shards() == [["a_1", "b_1", "c_1"], ["d_1", "e_1", "f_1"], ["g_1"]]
+
+
+def test_an_index_that_cannot_be_used_is_replaced(folder: Folder) -> None:
+    folder.put("a.pdf")
+    folder.index()
+    (folder.home / "shards.json").write_text("{")
+    folder.index()
+    assert (folder.shards(), folder.drawn) == ([["a_1"]], [])
+
+
+# Runs that end before their end
+
+
+class Stopped(BaseException):
+    """As an interrupt from the keyboard is, no error."""
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcdefgh":
+        small.put(f"{name}.pdf")
+    draw = PdfCrew.draw
+    shards = iter(range(3))
+
+    def stopped(crew: PdfCrew, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+        if next(shards) == 0:
+            yield from draw(crew, asked, dpi)
+        yield from islice(draw(crew, asked, dpi), 2)
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PdfCrew, "draw", stopped)
+        with pytest.raises(Stopped):
+            small.index()
+    finished = small.files()
+    assert len(finished) == 1
+    assert (
+        sorted(path.name for path in small.home.rglob("*") if path.name[0] != ".")
+        == ["rendered", *finished.keys()][::-1]
+    )
+    small.index()
+    assert small.drawn == ["3 of 3 pages drawn", "2 of 2 pages drawn"]
+    assert finished.items() <= small.files().items()
+    assert small.shards() == [["a_1", "b_1", "c_1"], ["d_1", "e_1", "f_1"], ["g_1", "h_1"]]
+
+
+def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcdef":
+        small.put(f"{name}.pdf")
+    small.index()
+    before = [(row.page_id, bytes(row.data or b"")) for row in small.rows()]
+    for name in "ad":
+        small.put(f"{name}.pdf", pdf(sheet(bar(RED))))
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "clear", lambda home, keep: (_ for _ in ()).throw(Stopped))
+        patch.setattr("resources.pages.indexing.replace_bytes", lambda path, content: (_ for _ in ()).throw(Stopped))
+        with pytest.raises(Stopped):
+            small.index()
+    assert [(row.page_id, bytes(row.data or b"")) for row in small.rows()] == before
+    small.index()
+    assert small.drawn == []
+    assert [ink(small.page(at)) for at in (0, 3)] == [{WHITE, RED}] * 2
+    assert len(small.files()) == 2
+
+
+def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for at in range(3):
+        folder.put(f"{at}.pdf", pdf(*[sheet()] * 300))
+    command = [*KOPUB, "index", str(folder.source), "--dpi", "72"]
+    environment = os.environ | {"KOPUB_HOME": str(folder.home), "PYTHONUNBUFFERED": "1"}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=SAMPLES.parent, env=environment)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "drawn" in line:
+            running.send_signal(signal.SIGKILL)
+            break
+    running.communicate()
+    kept = folder.files()
+    assert 1 <= len(kept) < 3
+    assert not (folder.home / "shards.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SAMPLES.parent, env=environment)
+    assert len(re.findall("300 pages kept", again.stdout)) == len(kept)
+    assert again.stdout.splitlines()[-1] == f"{folder.home}: 3 shards, 900 pages, 0 queries"
+    assert kept.items() <= folder.files().items()
+    assert list((folder.home / "rendered").glob(".*.tmp")) == []
+
+
+def test_a_shard_that_is_not_whole_is_drawn_again(folder: Folder) -> None:
+    folder.put("a.pdf")
+    folder.index()
+    shard = next((folder.home / "rendered").glob("pdf-*"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-20])
+    folder.index()
+    assert (folder.drawn, shard.read_bytes()) == (["1 of 1 pages drawn"], whole)
+
+
+def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
+    folder.put("a.pdf")
+    (folder.home / "rendered").mkdir(parents=True)
+    left = folder.home / "rendered" / ".pdf-0123456789abcdef.parquet.01234567.tmp"
+    other = folder.home / "rendered" / "mine.parquet"
+    for path in (left, other):
+        path.write_bytes(b"PAR1")
+    folder.index()
+    assert (left.exists(), other.exists()) == (False, True)
+
+
+def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
+    folder.put("a.pdf")
+    with shards.alone(folder.home), pytest.raises(SourceError, match="another `kopub index` draws PDFs into"):
+        folder.index()
+
+
+# Sources
+
+
+def test_one_pdf_is_a_source(folder: Folder) -> None:
+    folder.put("b.pdf")
+    folder.index(source=folder.put("법령.pdf"))
+    assert folder.shards() == [["법령_1"]]
+
+
+def test_pdfs_have_queries_like_other_pages(folder: Folder) -> None:
+    folder.put("corpus/a.pdf")
+    write_corpus(folder.source, [], [query("q", "무엇인가?", "a_1")])
+    folder.index()
+    assert [found.ground_truth for found in Corpus(home=str(folder.home)).queries("shard_00")] == [["a_1"]]
+
+
+@pytest.mark.parametrize("place", [".", "below", "corpus"])
+def test_pdfs_and_shards_in_one_folder_are_refused(folder: Folder, place: str) -> None:
+    folder.put(f"{place}/a.pdf")
+    write_corpus(folder.source / "made", [pages("p_1")])
+    (folder.source / "made" / "corpus" / "data-0.arrow").rename(folder.source / place / "b.arrow")
+    message = r"holds PDFs and \.arrow or \.parquet files \(a\.pdf, b\.arrow\): give each kind a folder of its own"
+    with pytest.raises(SourceError, match=message):
+        folder.index()
+    assert not folder.home.exists()
+
+
+def test_pdfs_beside_the_corpus_are_refused(folder: Folder) -> None:
+    folder.put("corpus/a.pdf")
+    folder.put("more/b.pdf")
+    with pytest.raises(SourceError, match=r"holds PDFs in corpus/ and outside of it"):
+        folder.index()
+
+
+def test_a_home_that_cannot_be_written(folder: Folder) -> None:
+    folder.put("a.pdf")
+    folder.home.write_text("a file")
+    with pytest.raises(StoreError, match="was not written"):
+        folder.index()
+
+
+def test_the_command_takes_a_resolution(folder: Folder) -> None:
+    folder.put("a.pdf")
+    command = [*KOPUB, "index", str(folder.source), "--dpi", "144"]
+    environment = os.environ | {"KOPUB_HOME": str(folder.home)}
+    subprocess.run(command, capture_output=True, check=True, cwd=SAMPLES.parent, env=environment)
+    assert folder.page().shape == (160, 120, 3)

@@ -1,0 +1,275 @@
+"""Reading regions with Tesseract: words of two languages, tables by cells, and what happens when a region fails."""
+
+import io
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from rapidfuzz.distance import Levenshtein
+
+from resources.errors import EngineError
+from resources.layout.cpu.detector import CpuLayout
+from resources.layout.regions import Region, Task
+from resources.pages.page import Page
+from resources.recognition.readings import PageReading
+from resources.recognition.tesseract import reader
+from resources.recognition.tesseract.bilingual import Word, believe_english, doubtful_runs, joined, run_span
+from resources.recognition.tesseract.leaders import find_leaders
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.recognition.tesseract.rows import text_rows
+from resources.recognition.tesseract.table_cells import find_cells, table_html
+from resources.recognition.tesseract.tessdata import INSTALL, data_files
+from resources.states import State
+from resources.texts.plain_text import page_text
+from tests.support.drawn import PROSE, Sheet
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
+needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {INSTALL}")
+
+
+def region(index: int, box: tuple[float, float, float, float], label: str = "text", task: Task = Task.TEXT) -> Region:
+    return Region(index, label, task, 1.0, box)
+
+
+def read(sheet: Sheet, *regions: Region) -> PageReading:
+    (reading,) = TesseractRecognizer(threads=1).read([(sheet.page(), regions)])
+    return reading
+
+
+def words(*parts: tuple[str, float]) -> list[Word]:
+    """Words of a line, 40 pixels a letter; a leading blank is the white space before."""
+    line: list[Word] = []
+    x = 0
+    for text, confidence in parts:
+        x += 20 * text.startswith(" ")
+        letters = text.strip()
+        line.append(Word(letters, confidence, (x, 0, x + 40 * len(letters), 40), text.startswith(" ")))
+        x += 40 * len(letters)
+    return line
+
+
+@needs_data
+def test_lines_are_read_as_printed() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Every page ends in one state,", 40)
+    sheet.text(100, 170, "and 1,024 pages in 1,024 states.", 40)
+    reading = read(sheet, region(0, (90.0, 90.0, 900.0, 230.0)))
+    assert reading.state is State.OK
+    assert reading.regions[0].content == "Every page ends in one state,\nand 1,024 pages in 1,024 states."
+
+
+@needs_data
+def test_a_ruled_table_becomes_html_with_its_cells() -> None:
+    sheet = Sheet()
+    sheet.grid([100, 400, 700], [100, 180, 260, 340])
+    sheet.draw.rectangle((398, 104, 402, 176), fill=255)
+    cells = [(120, 115, "Machines"), (120, 195, "Debian"), (420, 195, "amd64"), (120, 275, "Fedora"), (420, 275, "Q&A")]
+    for x, y, text in cells:
+        sheet.text(x, y, text, 40)
+    reading = read(sheet, region(0, (95.0, 95.0, 705.0, 345.0), "table", Task.TABLE))
+    assert reading.regions[0].content == (
+        '<table><tr><td colspan="2">Machines</td></tr><tr><td>Debian</td><td>amd64</td></tr>'
+        "<tr><td>Fedora</td><td>Q&amp;A</td></tr></table>"
+    )
+
+
+@needs_data
+def test_a_dotted_leader_is_counted_and_not_read() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Contents", 40)
+    for dot in range(20):
+        sheet.draw.ellipse((320 + 20 * dot, 135, 325 + 20 * dot, 140), fill=0)
+    sheet.text(760, 100, "17", 40)
+    reading = read(sheet, region(0, (90.0, 90.0, 900.0, 160.0)))
+    assert reading.regions[0].content == f"Contents {' '.join('.' * 20)} 17"
+
+
+@needs_data
+@pytest.mark.parametrize(("page_id", "most"), [("install.ko_98", 0.05), ("faq-basic_1", 0.05), ("lshort-ko_57", 0.12)])
+def test_a_korean_page_with_english_words(page_id: str, most: float) -> None:
+    row = sample(page_id)
+    page = Page(page_id, row["image"]["bytes"])
+    (layout,) = CpuLayout(threads=1).detect([page])
+    (reading,) = TesseractRecognizer(threads=1).read([(page, layout.regions)])
+    text, truth = ("".join(unicodedata.normalize("NFC", t).split()) for t in (page_text(reading.regions), row["text"]))
+    assert [text.index for text in reading.regions] == [region.index for region in layout.regions]
+    assert Levenshtein.distance(text, truth) / len(truth) <= most
+
+
+def sample(page_id: str) -> dict:
+    for file in sorted(SAMPLES.glob("*.arrow")):
+        for row in pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist():
+            if row["id"] == page_id:
+                return row
+    raise AssertionError(f"{page_id} is no sample")
+
+
+@needs_data
+def test_pictures_are_cut_out_and_not_read() -> None:
+    sheet = Sheet()
+    sheet.picture(100, 100, 300, 200)
+    reading = read(
+        sheet,
+        region(3, (99.5, 100.0, 400.2, 300.0), "image", Task.SKIP),
+        region(4, (0.0, 0.0, 9.0, 9.0), "header", Task.ABANDON),
+    )
+    (crop,) = reading.crops
+    assert (crop.path, crop.label, crop.bbox) == ("crops/page_3.jpg", "image", (99.5, 100.0, 400.2, 300.0))
+    with Image.open(io.BytesIO(crop.data)) as picture:
+        assert (picture.format, picture.size) == ("JPEG", (302, 200))
+        assert np.abs(np.asarray(picture.convert("L"), float)[100, 150] - sheet.image.getpixel((249, 200))) < 6
+    assert [(text.content, text.finish_reason) for text in reading.regions] == [("", "skipped")] * 2
+
+
+@needs_data
+def test_a_region_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: reader.Reader, gray: np.ndarray, scale: float) -> str:
+        raise RuntimeError("Tesseract refused the image")
+
+    monkeypatch.setattr(reader.Reader, "table", refuse)
+    sheet = Sheet()
+    sheet.text(100, 100, "Still here", 40)
+    table, text = region(0, (0.0, 300.0, 99.0, 400.0), "table", Task.TABLE), region(1, (90.0, 90.0, 500.0, 160.0))
+    reading = read(sheet, table, text)
+    assert reading.state is State.FAILED
+    assert reading.reason == "1 of 2 regions failed; region 0: Tesseract refused the image"
+    assert [text.state for text in reading.regions] == [State.FAILED, State.OK]
+    assert reading.regions[1].content == "Still here"
+
+
+@needs_data
+def test_a_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Still here", 40)
+    box = region(0, (90.0, 90.0, 500.0, 160.0))
+    pages: Sequence[tuple[Page, list[Region]]] = [(Page("bad", b"no image"), [box]), (sheet.page("good"), [box])]
+    found = {reading.page_id: reading for reading in TesseractRecognizer(threads=2).read(pages)}
+    assert {page_id: reading.state for page_id, reading in found.items()} == {
+        "bad": State.QUARANTINED,
+        "good": State.OK,
+    }
+    assert found["good"].regions[0].content == "Still here"
+
+
+def test_missing_data_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    recognizer = TesseractRecognizer()
+    assert recognizer.weights()["kor"] == recognizer.weights()["eng"] == "missing"
+    with pytest.raises(EngineError, match="no kor and eng data: apt-get install tesseract-ocr-kor tesseract-ocr-eng"):
+        next(recognizer.read([]))
+    (tmp_path / "tessdata").mkdir()
+    (tmp_path / "tessdata" / "kor.traineddata").write_bytes(b"data")
+    assert recognizer.weights()["kor"] != "missing"
+    with pytest.raises(EngineError, match="no eng data"):
+        next(recognizer.read([]))
+
+
+def test_latin_read_as_digits_is_doubted_and_hangul_and_numbers_are_not() -> None:
+    line = words(("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 2024", 93), (" 년", 91))
+    assert doubtful_runs(line) == [(1, 3)]
+
+
+def test_a_number_between_latin_words_may_be_a_word() -> None:
+    line = words(("17015", 30), (" 18", 93), (" 2", 90), (" 07001", 10), (" 입니다", 97))
+    assert doubtful_runs(line) == [(0, 4)]
+
+
+def test_an_unsure_syllable_inside_a_latin_word_goes_with_it() -> None:
+    assert doubtful_runs(words(("41", 40), ("타", 65), ("2", 90))) == [(0, 3)]
+    assert doubtful_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1)]
+
+
+def test_a_leader_is_never_doubted() -> None:
+    assert doubtful_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("korean", "english", "believed"),
+    [
+        (("058", 70), ("USB", 92), True),
+        (("ㅠ6", 84), ("x", 5), False),
+        (("0ㅠ", 20), ("|?", 5), True),
+        (("폴", 10), ("=", 92), False),
+        (("폴더", 10), ("Zc", 30), False),
+        (("뺘", 10), ("Latin", 92), True),
+        (("058", 70), ("", 0), False),
+    ],
+)
+def test_english_is_believed_where_korean_has_no_hangul(
+    korean: tuple[str, float], english: tuple[str, float], believed: bool
+) -> None:
+    assert believe_english(words(korean), words(english) if english[0] else []) is believed
+
+
+def test_the_end_of_a_run_is_counted_off_in_syllables() -> None:
+    # The engine's box of "1100" reaches into the two syllables that are glued to it.
+    line = [
+        *words(("시스템", 97)),
+        Word("1100", 30, (140, 0, 290, 40), True),
+        Word("에서", 93, (270, 0, 330, 40), False),
+    ]
+    assert run_span(line, (1, 2), [(0, 0), (120, 140), (246, 250), (330, 400)]) == (140, 246)
+
+
+def test_words_are_joined_with_the_blanks_that_were_printed() -> None:
+    assert joined(words(("설", 90), ("치", 90), (" USB", 90), ("를", 90))) == "설치 USB를"
+
+
+def test_rows_of_a_block_keep_their_dots_and_accents() -> None:
+    block = np.full((200, 300), 255, np.uint8)
+    for top in (20, 80, 140):
+        block[top : top + 30, 40:240] = 0
+        block[top - 6 : top - 2, 60:64] = 0
+    assert [(row.x1, row.y1, row.x2, row.y2) for row in text_rows(block)] == [
+        (40, top - 6, 240, top + 30) for top in (20, 80, 140)
+    ]
+
+
+def test_the_parts_of_a_lone_syllable_are_one_row() -> None:
+    block = np.full((80, 80), 255, np.uint8)
+    for top, height in ((20, 16), (39, 4), (46, 12)):
+        block[top : top + height, 20:56] = 0
+    assert text_rows(block) == [(20, 20, 56, 58)]
+
+
+def test_narrow_lines_stay_apart() -> None:
+    block = np.full((200, 120), 255, np.uint8)
+    for top in (20, 80, 140):
+        block[top : top + 40, 20:100] = 0
+    assert [row.y1 for row in text_rows(block)] == [20, 80, 140]
+
+
+def test_a_bullet_is_one_whatever_was_read_for_it() -> None:
+    assert joined(words(("ㆍ", 60), (" 항목", 90))) == "• 항목"
+    assert joined(words(("가", 90), ("ㆍ", 60), ("나", 90))) == "가ㆍ나"
+
+
+def test_an_ellipsis_is_no_leader() -> None:
+    block = np.full((40, 400), 255, np.uint8)
+    for dot in range(3):
+        block[30:35, 20 * dot + 10 : 20 * dot + 15] = 0
+    assert find_leaders(block) == []
+
+
+def test_cells_span_where_rules_are_missing_and_empty_cells_stay() -> None:
+    sheet = Sheet(620, 320)
+    sheet.grid([10, 210, 410, 610], [10, 110, 210, 310])
+    sheet.draw.rectangle((14, 106, 206, 114), fill=255)
+    cells = find_cells(np.asarray(sheet.image, np.uint8), 1.0)
+    assert [(c.row, c.column, c.row_span, c.column_span) for c in cells] == [
+        (0, 0, 2, 1), (0, 1, 1, 1), (0, 2, 1, 1), (1, 1, 1, 1), (1, 2, 1, 1), (2, 0, 1, 1), (2, 1, 1, 1), (2, 2, 1, 1),
+    ]  # fmt: skip
+    assert table_html(cells, [*"abcdefg", ""]) == (
+        '<table><tr><td rowspan="2">a</td><td>b</td><td>c</td></tr><tr><td>d</td><td>e</td></tr>'
+        "<tr><td>f</td><td>g</td><td></td></tr></table>"
+    )
+
+
+def test_prose_is_no_table() -> None:
+    sheet = Sheet(1240, 300)
+    sheet.text(20, 20, PROSE)
+    assert len(find_cells(np.asarray(sheet.image, np.uint8), 1.0)) < 2

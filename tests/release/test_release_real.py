@@ -1,0 +1,76 @@
+"""Real pages released, one of them changed, and released again: four pages of the samples.
+
+KOPUB_TEST_PAGES names a folder of shards to take all pages of instead.
+"""
+
+import io
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from PIL import Image, ImageOps
+
+from resources.config.settings import load_settings
+from resources.pages.corpus import Corpus
+from resources.pages.indexing import index
+from resources.pages.manifest import SAMPLES
+from resources.release.hub.repository import HubTarget
+from resources.release.local import LocalRelease
+from resources.release.verify import verify
+from tests.doubles.writable_hub import WritableHub
+from tests.support.corpora import Page
+from tests.support.harness import ASSETS, RANGE_END, RANGE_START, Platform
+
+PAGES = os.environ.get("KOPUB_TEST_PAGES")
+
+
+def real_pages(home: Path) -> list[list[Page]]:
+    """Two shards of pages."""
+    if PAGES:
+        index(PAGES, home)
+    corpus = Corpus(home=str(home if PAGES else SAMPLES))
+    rows = [row for shard in corpus.manifest.keys for row in list(corpus.rows(shard))[: None if PAGES else 2]]
+    found: list[Page] = [(row.page_id, bytes(row.data)) for row in rows if row.data is not None]
+    return [found[: len(found) // 2], found[len(found) // 2 :]]
+
+
+def upside_down(page: Page) -> Page:
+    with Image.open(io.BytesIO(page[1] or b"")) as image:
+        file = io.BytesIO()
+        ImageOps.flip(image).save(file, "PNG", compress_level=1)
+    return page[0], file.getvalue()
+
+
+@pytest.mark.timeout(1200)
+def test_one_page_that_changes_sends_the_files_of_its_shard_alone(hub: WritableHub, tmp_path: Path):
+    shards = real_pages(tmp_path / "pages")
+    platform = Platform.of(tmp_path / "home", shards)
+    settings = load_settings()
+    platform.engines = {
+        "layout": settings.layout,
+        "recognition": settings.recognition,
+        "embedding": settings.embedding,
+        "release": LocalRelease(folder=str(tmp_path / "home" / "release"), license="cc-by-sa-4.0"),
+        "hub": HubTarget(repo=hub.repository),
+    }
+    assert _push(platform).success
+    first = hub.head
+    platform.reindex([shards[0], [*shards[1][:-1], upside_down(shards[1][-1])]])
+    assert _push(platform).success
+    assert len(hub.commits) == 3
+    assert {path.rpartition("_")[2] for path in hub.head.sent if path.startswith("data/")} == {"01.parquet"}
+    assert {path for path in hub.head.files if hub.head.files[path] is not first.files.get(path)} == set(hub.head.sent)
+    assert set(hub.uploads.values()) == {1}
+    assert list(hub.tags.values()) == [first.oid, hub.head.oid]
+    assert list(verify(tmp_path / "home" / "release")) == []
+
+
+def _push(platform: Platform) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        ASSETS,
+        tags={RANGE_START: "shard_00", RANGE_END: "shard_01", "kopub/publish": "true"},
+        resources=platform.resources(),
+        instance=platform.instance,
+        raise_on_error=False,
+    )

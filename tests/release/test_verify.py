@@ -1,0 +1,230 @@
+"""`kopub verify`: a sound release has no problem, and each thing that can be wrong with one is a line."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import datasets
+import datasets.config
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from resources.config.settings import ROOT
+from resources.release.local import LocalRelease
+from resources.release.verify import verify
+from tests.doubles.writable_hub import WRITER, WritableHub
+from tests.support.released import ReleasedCorpus, about, page_tables, release_of
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    release_of(tmp_path / "r", page_tables(0), page_tables(1))
+    return tmp_path / "r"
+
+
+def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], shard: str = "shard_01") -> None:
+    """Replace a file by what `change` makes of it, and describe the release as it then is."""
+    path = folder / "data" / config / f"{shard}.parquet"
+    table = pq.read_table(path)
+    pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if f"{config}/{shard}" not in line))
+    LocalRelease(folder=str(folder)).finish(about("shard_00", "shard_01"))
+
+
+def test_a_sound_release_has_no_problems(folder: Path):
+    assert list(verify(folder)) == []
+
+
+def test_a_release_without_queries_or_pictures_is_sound(tmp_path: Path):
+    made = page_tables(0)
+    release_of(tmp_path / "r", type(made)(**{**made.tables, "query_embeddings": made.query_embeddings.slice(0, 0)}))
+    assert list(verify(tmp_path / "r")) == []
+
+
+def test_a_release_that_is_being_made_may_ask_about_pages_to_come(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    made = page_tables(0)
+    queries = made.query_embeddings.set_column(
+        5, made.query_embeddings.schema.field(5), pa.array([["doc0_1", "doc9_9"]])
+    )
+    release.publish("shard_00", type(made)(**{**made.tables, "query_embeddings": queries}))
+    release.finish(about("shard_00", "shard_09"))
+    assert list(verify(tmp_path / "r")) == []
+    release.finish(about("shard_00"))
+    assert list(verify(tmp_path / "r")) == ["shard_00: qrels has pages that are not there: 1 (doc9_9)"]
+
+
+def _renamed(column: str) -> Callable[[pa.Table], pa.Table]:
+    """The first id of a column is one that nobody knows, and holds what a terminal would act upon."""
+
+    def change(table: pa.Table) -> pa.Table:
+        at = table.schema.get_field_index(column)
+        return table.set_column(at, table.schema.field(at), pa.array(["\x1b[31mno\n", *table[column].to_pylist()[1:]]))
+
+    return change
+
+
+def _without_pictures(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("image")
+    return table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, table.schema.field(at).type))
+
+
+JOINS = {
+    "text_embeddings": (
+        _renamed("page_id"),
+        "text_embeddings has vectors of pages that are not there or not ok: 1 ([31mno)",
+    ),
+    "image_embeddings": (lambda t: t.slice(1), "image_embeddings lacks the vectors of pages: 1 (doc1_1)"),
+    "pages": (lambda t: pa.concat_tables([t, t.slice(0, 1)]), "pages has ids twice: 1 (doc1_1)"),
+    "regions": (lambda t: t.slice(1), "shard_01: regions has not as many as pages says: 1 (doc1_1)"),
+    "crops": (
+        _renamed("page_id"),
+        "crops has pictures of regions that are not there: 1 (crops/doc1_1_0.jpg)",
+    ),
+    "qrels": (_renamed("query-id"), "shard_01: qrels has queries that are not there: 1 ([31mno)"),
+    "lineage": (lambda t: t.filter(pc.field("page_id") != "doc1_2"), "does not tell of pages of raw_pages: 1 (doc1_2)"),
+}
+
+
+@pytest.mark.parametrize("config", JOINS)
+def test_what_does_not_join_is_a_line(folder: Path, config: str):
+    change, expected = JOINS[config]
+    rewrite(folder, config, change)
+    found = list(verify(folder, load=False))
+    assert any(expected in line for line in found), found
+    assert all(line.isprintable() for line in found)
+
+
+def test_a_crop_without_its_picture_is_a_line(folder: Path):
+    rewrite(folder, "crops", _without_pictures)
+    assert "shard_01: crops has rows without a picture: 2 (crops/doc1_1_0.jpg, crops/doc1_2_0.jpg)" in list(
+        verify(folder, load=False)
+    )
+
+
+def test_a_file_that_was_changed_removed_or_added_is_a_line(folder: Path):
+    pages = folder / "data/pages/shard_00.parquet"
+    content = bytearray(pages.read_bytes())
+    content[100] ^= 1
+    pages.write_bytes(content)
+    (folder / "data/qrels/shard_01.parquet").unlink()
+    (folder / "data/crops/shard_07.parquet").write_bytes((folder / "data/crops/shard_00.parquet").read_bytes())
+    found = list(verify(folder))
+    assert "data/pages/shard_00.parquet has another SHA-256 than SHA256SUMS says" in found
+    assert "data/qrels/shard_01.parquet is missing" in found
+    assert "data/crops/shard_07.parquet is not listed in manifest.json" in found
+
+
+def test_a_file_of_other_columns_is_a_line(folder: Path):
+    rewrite(folder, "qrels", lambda table: table.drop_columns(["score"]))
+    assert "data/qrels/shard_01.parquet does not have the columns that README.md says" in list(verify(folder))
+
+
+def test_columns_that_joins_need_are_missed_in_a_line(folder: Path):
+    rewrite(folder, "qrels", lambda table: table.drop_columns(["corpus-id"]))
+    assert list(verify(folder)) == ["data/qrels/shard_01.parquet does not have the columns that README.md says"]
+
+
+@pytest.mark.parametrize("card", ["---\nconfigs: [\n---\n", "---\n- 1\n---\n"])
+def test_a_card_that_cannot_be_read_is_a_line(folder: Path, card: str):
+    (folder / "README.md").write_text(card)
+    (line,) = verify(folder)
+    assert line.startswith("README.md is not that of a release (")
+
+
+def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
+    card = folder / "README.md"
+    card.write_text(card.read_text("utf-8").replace("data/regions/*.parquet", "data/elsewhere/*.parquet"), "utf-8")
+    assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
+
+
+def test_lists_that_do_not_agree_are_a_line(folder: Path):
+    path = folder / "manifest.json"
+    listed = json.loads(path.read_text())
+    listed["files"]["data/pages/shard_00.parquet"]["rows"] = 4
+    path.write_text(json.dumps(listed))
+    assert "data/pages/shard_00.parquet has 3 rows" in "\n".join(verify(folder))
+    path.write_text("{}")
+    assert list(verify(folder)) == ["manifest.json is not that of a release (KeyError)"]
+
+
+def test_only_the_files_of_the_shards_that_are_asked_for_are_read(folder: Path):
+    pages = folder / "data/regions/shard_00.parquet"
+    content = bytearray(pages.read_bytes())
+    content[100] ^= 1
+    pages.write_bytes(content)
+    assert list(verify(folder, ["shard_01"], load=False)) == []
+    assert list(verify(folder, ["shard_00"], load=False))
+
+
+def test_another_run_that_writes_a_shard_does_not_make_the_others_unsound(folder: Path):
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "shard_00" not in line))
+    (folder / "data/crops/shard_02.parquet").write_bytes((folder / "data/crops/shard_00.parquet").read_bytes())
+    assert list(verify(folder, ["shard_01"], load=False)) == []
+    found = list(verify(folder, load=False))
+    assert "SHA256SUMS and manifest.json do not list the same files and hashes" in found
+    assert "data/crops/shard_02.parquet is not listed in manifest.json" in found
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[WritableHub]:
+    hub = WritableHub("someone/pages")
+    with hub.serve():
+        yield hub
+
+
+def kopub(hub: WritableHub, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return python(hub, home, "-c", "from kopub_cli.main import main; main()", *command)
+
+
+def python(hub: WritableHub, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    settings = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER, "HF_HOME": str(home / "hf")}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "KOPUB_HOME": str(home)} | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_says_what_is_wrong_and_fails(folder: Path, tmp_path: Path, hub: WritableHub):
+    sound = kopub(hub, tmp_path, "verify", str(folder))
+    assert (sound.returncode, sound.stdout) == (0, f"{folder} is sound\n")
+    (folder / "data/qrels/shard_01.parquet").unlink()
+    broken = kopub(hub, tmp_path, "verify", str(folder))
+    assert (broken.returncode, broken.stdout) == (1, "data/qrels/shard_01.parquet is missing\n")
+    nothing = kopub(hub, tmp_path, "verify", str(tmp_path / "nothing"))
+    assert nothing.returncode == 1
+    assert nothing.stderr.startswith(f"Error: {tmp_path}/nothing is neither a folder nor a repository")
+
+
+def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: WritableHub):
+    corpus = ReleasedCorpus(tmp_path)
+    corpus.put(page_tables(0), page_tables(1))
+    assert python(hub, tmp_path, "-m", "tests.support.push_child", str(tmp_path), "someone/pages").returncode == 0
+    tag = next(iter(hub.tags))
+    sound = kopub(hub, tmp_path, "verify", "someone/pages", "--revision", tag)
+    assert sound.returncode == 0, sound.stdout + sound.stderr
+    hub.head.files["data/pages/shard_00.parquet"] = hub.head.files["data/pages/shard_01.parquet"]
+    unsound = kopub(hub, tmp_path / "other", "verify", "someone/pages", "--revision", tag)
+    assert unsound.returncode == 1
+    assert "data/pages/shard_00.parquet has another SHA-256" in unsound.stdout
+    nowhere = kopub(hub, tmp_path, "verify", "someone/pages", "--revision", "nowhere")
+    assert nowhere.stderr == "Error: someone/pages: it has no such branch, tag or commit\n"
+    missing = kopub(hub, tmp_path, "verify", "no/such")
+    assert missing.stderr.startswith("Error: no/such: no such dataset")
+    assert len(missing.stderr.splitlines()) == 1

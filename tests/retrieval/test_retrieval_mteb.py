@@ -1,0 +1,125 @@
+"""The scores are those of mteb, whose task takes vectors, queries and judgements from the released folder.
+
+On the samples, or on the corpus that `KOPUB_TEST_CORPUS` names: a folder with `corpus/` in Arrow
+files, with the text of the pages, and `qa.parquet`.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from resources.code_version import CodeVersion
+from resources.config.settings import ROOT
+from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.layout.regions import Region
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import PageReading, RegionText
+from resources.retrieval.ranking_metrics import METRICS
+from resources.states import State
+from tests.support.harness import Platform
+
+pytest.importorskip("mteb", reason="mteb is not installed: pip install -c requirements.lock torch mteb")
+
+SOURCE = Path(os.environ.get("KOPUB_TEST_CORPUS", ROOT / "samples"))
+NAMES = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10", "hit_rate_at_20", "ndcg_at_10", "mrr_at_1000")
+"""mteb's names of `METRICS`; where one page answers, its recall is its hit rate."""
+ROUNDED = 5.1e-6
+"""mteb gives five decimals."""
+
+
+class SourceText(Recognizer):
+    """Reads the text layer that the source has of each page."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.source_text", {1: "a double"})
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        texts = {row["id"]: row["text"] for row in _source_pages()}
+        for page, regions in pages:
+            read = tuple(RegionText(r.index, r.label, texts[page.page_id]) for r in regions)
+            yield PageReading(page.page_id, State.OK, None, read)
+
+
+def _source_pages() -> list[dict[str, Any]]:
+    files = (pa.ipc.open_stream(file).read_all() for file in sorted((SOURCE / "corpus").glob("*.arrow")))
+    return [row for file in files for row in file.select(["id", "image", "text"]).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    pages = [(row["id"], row["image"]["bytes"]) for row in _source_pages()]
+    queries = pq.read_table(SOURCE / "qa.parquet").to_pylist()
+    half = len(pages) // 2
+    platform = Platform.of(tmp_path_factory.mktemp("platform"), [pages[:half], pages[half:]], queries)
+    platform.engines |= {"recognition": SourceText(), "embedding": HashedEmbedder()}
+    assert platform.run(last="shard_01").success
+    return platform
+
+
+@pytest.mark.parametrize("convention", ["first", "any"])
+def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
+    rows = platform.store.read("retrieval_scores", "all").to_pylist()
+    wanted = {"retriever": "text", "convention": convention, "query_type": "all"}
+    ours = {row["metric"]: row["value"] for row in rows if wanted.items() <= row.items()}
+    theirs = _score_by_mteb(platform.home / "release", convention)
+    assert ours == pytest.approx(
+        {metric: theirs[name] for metric, name in zip(METRICS, NAMES, strict=True)}, abs=ROUNDED
+    )
+    assert ours["ndcg@10"] > 0
+    if convention == "first":
+        assert [theirs[f"recall_at_{k}"] for k in (1, 5, 10, 20)] == [theirs[name] for name in NAMES[:4]]
+
+
+def _score_by_mteb(release: Path, convention: str) -> dict[str, float]:
+    """The scores that the task SDSKoPubVDRT2IRetrieval computes, over vectors instead of pictures."""
+    from datasets import Dataset, load_dataset
+    from mteb.tasks.retrieval.kor.sds_kopub_vdr_t2i_retrieval import SDSKoPubVDRT2IRetrieval
+
+    def config(name: str) -> Dataset:
+        return load_dataset(str(release), name, split="train", cache_dir=str(release.parent / "cache"))
+
+    pages, queries, judgements = config("text_embeddings"), config("queries"), config("qrels")
+    relevant: dict[str, dict[str, int]] = {}
+    for row in judgements.to_list():
+        if convention == "any" or row["query-id"] not in relevant:
+            relevant.setdefault(row["query-id"], {})[row["corpus-id"]] = row["score"]
+
+    class OnText(SDSKoPubVDRT2IRetrieval):
+        metadata = SDSKoPubVDRT2IRetrieval.metadata.model_copy(update={"category": "t2t", "modalities": ["text"]})
+
+    task = OnText()
+    page_ids = pages["page_id"]
+    corpus = Dataset.from_dict({"id": page_ids, "text": page_ids})
+    asked = Dataset.from_dict({"id": queries["id"], "text": queries["id"]})
+    split: Any = {"corpus": corpus, "queries": asked, "relevant_docs": relevant, "top_ranked": None}
+    task.dataset = {"default": {"test": split}}
+    task.data_loaded = True
+    vectors = dict(zip([*page_ids, *queries["id"]], [*pages["vector"], *queries["vector"]], strict=True))
+    model: Any = _Vectors(vectors)
+    return dict(task.evaluate(model, "test", encode_kwargs={"batch_size": 32})["default"])
+
+
+class _Vectors:
+    """An encoder as mteb wants it, that knows each text by the vector it has already."""
+
+    mteb_model_meta = None
+
+    def __init__(self, vectors: dict[str, list[float]]) -> None:
+        self._vectors = vectors
+
+    def encode(self, inputs: Any, **options: Any) -> np.ndarray:
+        return np.array([self._vectors[text] for batch in inputs for text in batch["text"]], np.float32)
+
+    def similarity(self, one: Any, other: Any) -> Any:
+        import torch
+
+        return torch.as_tensor(one) @ torch.as_tensor(other).T
+
+    def similarity_pairwise(self, one: Any, other: Any) -> Any:
+        raise NotImplementedError("retrieval compares all with all")

@@ -1,0 +1,234 @@
+"""The asset `retrieval_scores`: what it measures, what it compares with, and what it leaves out."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kopub_cli.status import retrieval_lines
+from resources.code_version import CodeVersion
+from resources.config.configured import configured
+from resources.config.gates import Gates
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.pages.page import Page
+from resources.retrieval.comparison import significant_drops
+from resources.states import State
+from tests.doubles.engines import OneRegionLayout, SlowReader
+from tests.support.corpora import pages, query
+from tests.support.harness import Platform
+
+IDS = [f"p_{number}" for number in range(12)]
+UPSTREAM = "*retrieval_scores"
+QUERIES = [query(f"q{number}", f"find {page_id}", page_id) for number, page_id in enumerate(IDS)]
+
+
+class NamingEmbedder(Embedder):
+    """An axis for each page that is named at the end of a text; the queries from `lost` on miss theirs."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("embedding.naming", {1: "a double"})
+    dim: int = 16
+    lost: int = 99
+    silent: str = ""
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        return (self._made(page.page_id, page.page_id) for page in pages)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return (self._made(text_id, text) for text_id, text in texts)
+
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        for query_id, text in queries:
+            number = int(text.rpartition("_")[2])
+            yield self._made(query_id, text if number < self.lost else "p_15")
+
+    def _made(self, item_id: str, named: str) -> Embedding:
+        if item_id == self.silent:
+            return Embedding(item_id, State.FAILED, reason="asked to fail")
+        return Embedding(item_id, State.OK, np.eye(self.dim, dtype=np.float32)[int(named.rpartition("_")[2])])
+
+
+class TextOnly(NamingEmbedder):
+    queries_match: ClassVar[frozenset[str]] = frozenset({"text"})
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    platform = Platform.of(tmp_path, [pages(*IDS[:6]), pages(*IDS[6:])], QUERIES)
+    platform.engines["embedding"] = NamingEmbedder()
+    return platform
+
+
+def _metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    assert result.success
+    (event,) = result.asset_materializations_for_node("retrieval_scores")
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def _check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
+    return next(check for check in result.get_asset_check_evaluations() if check.check_name == "no_significant_drop")
+
+
+def _scores(platform: Platform) -> pa.Table:
+    return platform.store.read("retrieval_scores", "all")
+
+
+def _values(platform: Platform, metric: str = "recall@1", **named: str) -> dict[str, float]:
+    wanted = {"convention": "first", "query_type": "all", "metric": metric, **named}
+    return {row["retriever"]: row["value"] for row in _scores(platform).to_pylist() if wanted.items() <= row.items()}
+
+
+def test_every_retriever_is_scored_before_the_release(platform: Platform):
+    result = platform.run(last="shard_01")
+    metadata = _metadata(result)
+    assert _values(platform) == {"image": 1.0, "text": 1.0, "bm25": 1.0, "fusion": 1.0}
+    assert metadata["text_ndcg_at_10"] == metadata["image_mrr"] == 1.0
+    assert (metadata["queries"], metadata["pages"], metadata["shards"], metadata["computed"]) == (12, 12, 2, 12)
+    assert len(metadata["scores"].records) == _scores(platform).num_rows == 4 * 2 * 2 * 6
+    finished = [event.step_key for event in result.all_events if event.is_step_success]
+    assert finished.index("query_embeddings") < finished.index("retrieval_scores") < finished.index("hf_release")
+    assert _check(result).passed
+
+
+def test_images_that_queries_cannot_be_compared_with_are_no_retriever(platform: Platform):
+    platform.engines["embedding"] = TextOnly()
+    platform.run(UPSTREAM, last="shard_01")
+    assert set(_values(platform)) == {"text", "bm25", "fusion"}
+
+
+def test_both_conventions_and_queries_that_nothing_here_answers(platform: Platform, tmp_path: Path):
+    asked = [
+        query("several", "find p_3", "p_1", "p_3"),
+        query("elsewhere", "find p_2", "gone_1", "p_2"),
+        query("nowhere", "find p_2", "gone_1"),
+        query("nothing", "find p_2"),
+    ]
+    platform.reindex([pages(*IDS[:6]), pages(*IDS[6:])], asked)
+    metadata = _metadata(platform.run(UPSTREAM, last="shard_01"))
+    assert (metadata["queries"], metadata["queries_left_out"]) == (2, 2)
+    assert "2 queries left out" in metadata["measured"]
+    assert _values(platform)["text"] == 0.0
+    assert _values(platform, convention="any")["text"] == 1.0
+    counted = {row["convention"]: row["queries"] for row in _scores(platform).to_pylist()}
+    assert counted == {"first": 1, "any": 2}
+
+
+def test_a_second_run_computes_nothing_and_keeps_the_comparison(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    platform.engines["embedding"] = NamingEmbedder(lost=2)
+    platform.run(UPSTREAM, last="shard_01")
+    before = _scores(platform)
+    result = platform.run("retrieval_scores", first=None)
+    assert _metadata(result)["computed"] == 0
+    assert _scores(platform).equals(before)
+    # Two that find theirs, and the one whose page comes first where all pages tie.
+    assert _values(platform)["text"] == pytest.approx(3 / 12)
+    assert not _check(result).passed
+
+
+def test_a_drop_stays_one_until_it_is_mended_or_accepted(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    for lost in (2, 1):
+        platform.engines["embedding"] = NamingEmbedder(lost=lost)
+        result = platform.run(UPSTREAM, last="shard_01")
+        check = _check(result)
+        assert result.success
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert "text finds less: ndcg@10 fell from 1.000" in str(check.description)
+        assert {drop.split()[0] for drop in significant_drops(_scores(platform))} == {"text", "image", "fusion"}
+    platform.engines["gates"] = Gates(override="the old vectors were a leak")
+    assert not _check(platform.run("retrieval_scores", first=None)).passed
+    platform.engines["gates"] = Gates()
+    platform.engines["embedding"] = NamingEmbedder(lost=0)
+    assert _check(platform.run(UPSTREAM, last="shard_01")).passed
+    platform.engines["embedding"] = NamingEmbedder()
+    assert _check(platform.run(UPSTREAM, last="shard_01")).passed
+    row = next(row for row in _scores(platform).to_pylist() if row["retriever"] == "text")
+    assert row["change"] == pytest.approx(11 / 12)
+
+
+def test_a_larger_corpus_is_not_a_drop(platform: Platform):
+    first = _metadata(platform.run(UPSTREAM))
+    assert (first["pages"], first["shards"], first["queries"]) == (6, 1, 6)
+    assert "shard_01 left out: no parsed_texts, corpus_image_embeddings" in first["measured"]
+    platform.engines["embedding"] = NamingEmbedder(lost=0)
+    second = _metadata(platform.run(UPSTREAM, last="shard_01"))
+    assert second["compared"] == "not compared: the run before had 6 pages, of which 6 are here"
+    assert set(_scores(platform)["change"].to_pylist()) == {None}
+
+
+def test_rows_that_are_not_ok_are_left_out(platform: Platform):
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="p_1")
+    platform.engines["embedding"] = NamingEmbedder(silent="q3")
+    metadata = _metadata(platform.run(UPSTREAM, last="shard_01"))
+    assert (metadata["pages"], metadata["queries"], metadata["queries_left_out"]) == (12, 11, 1)
+    # The page that could not be read is still one that had to be found: by its picture, not by its text.
+    assert _values(platform, "recall@20") == {"image": 1.0, "fusion": 1.0} | dict.fromkeys(["text", "bm25"], 10 / 11)
+
+
+def test_a_shard_of_another_width_is_left_out(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    platform.engines["embedding"] = NamingEmbedder(dim=32)
+    metadata = _metadata(platform.run(UPSTREAM))
+    assert metadata["shards"] == 1
+    assert "shard_01 left out: corpus_image_embeddings has vectors of 16 dimensions" in metadata["measured"]
+
+
+def test_shards_of_different_vectors_are_named(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    platform.engines["embedding"] = NamingEmbedder(lost=50)
+    assert "query_embeddings: made in several ways" in _metadata(platform.run(UPSTREAM))["measured"]
+
+
+def test_texts_that_did_not_change_are_not_tokenised_again(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    files = [platform.home / "store" / "retrieval_tokens" / f"shard_0{at}.parquet" for at in (0, 1)]
+    before = [file.stat().st_mtime_ns for file in files]
+    platform.engines["recognition"] = configured(SlowReader, diary=str(platform.home / "again"), prompt="see")
+    metadata = _metadata(platform.run(UPSTREAM))
+    assert metadata["computed"] == 12
+    after = [file.stat().st_mtime_ns for file in files]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
+def test_a_run_of_another_schema_is_none(platform: Platform):
+    platform.run(UPSTREAM, last="shard_01")
+    platform.store.write("retrieval_runs", "now", pa.table({"query_id": ["q0"]}), {"inputs": "old", "accepted": "yes"})
+    platform.store.write("retrieval_scores", "all", pa.table({"metric": ["old"]}), {"inputs": "old"})
+    metadata = _metadata(platform.run("retrieval_scores", first=None))
+    assert (metadata["computed"], metadata["compared"].partition(":")[0]) == (12, "not compared")
+    assert _values(platform)["text"] == 1.0
+
+
+def test_a_corpus_without_queries_is_explained(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("p_1")])
+    result = platform.run(UPSTREAM)
+    assert _metadata(result)["compared"].startswith("nothing to measure")
+    assert _check(result).passed
+    assert _scores(platform).num_rows == 0
+    assert retrieval_lines(platform.store) == ([], [])
+
+
+def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ir_measures", None)
+    result = platform.run(last="shard_01")
+    assert "C compiler" in _metadata(result)["not_measured"]
+    assert not _check(result).passed
+    assert platform.store.has("hf_release", "shard_01")
+
+
+def test_status_shows_the_headline(platform: Platform):
+    assert retrieval_lines(platform.store) == ([], [])
+    platform.run(UPSTREAM, last="shard_01")
+    perfect = "1.000 1.000 1.000 1.000"
+    shown = f"scores   image {perfect}, text {perfect}, bm25 {perfect}, fusion {perfect} (nDCG@10, recall@1, 5, 10)"
+    assert retrieval_lines(platform.store) == ([shown], [])
+    platform.engines["embedding"] = NamingEmbedder(lost=0)
+    platform.run(UPSTREAM, last="shard_01")
+    assert len(retrieval_lines(platform.store)[1]) == 3

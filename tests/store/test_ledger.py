@@ -1,0 +1,97 @@
+"""The ledger: what was computed, by which run, at what cost."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from resources.store import ledger
+from resources.store.append_log import Parts
+from resources.store.shard_store import ShardStore
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ShardStore:
+    return ShardStore(url=str(tmp_path) if request.param == "folder" else f"memory://{tmp_path.name}")
+
+
+def made(run: str, *pages: str, seconds: float | None = 2.0, gpus: float = 1.0) -> pa.Table:
+    return ledger.entries([(page, f"f-{page}") for page in pages], [seconds] * len(pages), gpus, run, "own")
+
+
+def test_what_was_never_made_cost_nothing(store: ShardStore):
+    assert ledger.read(store, "ocr_results", "shard_00").equals(ledger.LEDGER.empty_table())
+    assert ledger.rates(store, ["ocr_results"]) == {}
+
+
+def test_entries_are_added_and_the_newest_of_a_row_wins(store: ShardStore):
+    ledger.append(store, "ocr_results", "shard_00", made("run-1", "a", "b"))
+    ledger.append(store, "ocr_results", "shard_00", made("run-2", "b", seconds=5.0, gpus=2.0))
+    ledger.append(store, "ocr_results", "shard_01", made("run-3", "c"))
+    every = ledger.read(store, "ocr_results", "shard_00")
+    assert list(zip(every["row_id"].to_pylist(), every["run_id"].to_pylist(), strict=True)) == [
+        ("a", "run-1"),
+        ("b", "run-1"),
+        ("b", "run-2"),
+    ]
+    last = ledger.newest(every)
+    assert last["run_id"].to_pylist() == ["run-1", "run-2"]
+    assert last["gpu_seconds"].to_pylist() == [2.0, 10.0]
+    assert ledger.spent(every) == ledger.Spent(3, 9.0, 14.0)
+
+
+def test_many_parts_become_one_and_nothing_is_lost_or_doubled(store: ShardStore):
+    for run in range(40):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    assert ledger.read(store, "ocr_results", "shard_00")["run_id"].to_pylist() == [f"run-{run}" for run in range(40)]
+    assert len(store.parts(".ledger", "ocr_results", "shard_00").names()) < 20
+
+
+def test_a_merge_that_was_cut_off_counts_nothing_twice(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as killed:
+        killed.setattr("resources.store.append_log.Parts.remove", lambda *arguments: None)
+        for run in range(20):
+            ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    assert len(store.parts(".ledger", "ocr_results", "shard_00").names()) > 20
+    assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
+
+
+def test_a_clock_that_was_set_back_loses_nothing(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(10**18, 0, -(10**15)))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock))
+    for run in range(40):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    assert ledger.read(store, "ocr_results", "shard_00")["run_id"].to_pylist() == [f"run-{run}" for run in range(40)]
+
+
+def test_parts_that_are_merged_while_somebody_reads_are_read_again(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    for run in range(10):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    before = Parts.names
+
+    def names(parts: Parts) -> list[str]:
+        found = before(parts)
+        monkeypatch.setattr(Parts, "names", before)
+        for run in range(10, 20):
+            ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+        return found
+
+    monkeypatch.setattr(Parts, "names", names)
+    assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
+
+
+def test_rates_are_of_the_latest_shards_and_leave_out_unknown_times(store: ShardStore):
+    for shard in range(50):
+        ledger.append(store, "ocr_results", f"shard_{shard:02d}", made("old", "a", seconds=100.0))
+    for shard in range(40):
+        rows = pa.concat_tables([made("new", "a", seconds=3.0), made("new", "b", seconds=None)])
+        ledger.append(store, "ocr_results", f"shard_{shard:02d}", rows)
+    rate = ledger.rates(store, ["ocr_results", "raw_pages"])["ocr_results"]
+    assert (rate.seconds_each, rate.gpu_seconds_each) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"), [([1.0, 3.0], [2.0, 6.0]), ([0.0, 0.0], [4.0, 4.0]), ([0.0, 1.0], [0.0, 8.0])]
+)
+def test_the_time_of_a_shard_is_shared_by_what_rows_cost(costs: list[float], expected: list[float]):
+    assert ledger.shares(8.0, costs) == expected

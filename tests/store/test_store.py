@@ -1,0 +1,164 @@
+"""The store keeps the old table or the new one, and tells in one line what it cannot do."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from resources.errors import StoreError
+from resources.store.shard_store import ShardStore
+from tests.doubles.full_disk import FullDisk
+
+SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
+
+
+def table(n: int, rows: int = 3) -> pa.Table:
+    return pa.Table.from_pylist([{"page_id": f"p{i}", "n": n} for i in range(rows)], SCHEMA)
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ShardStore:
+    return ShardStore(url=str(tmp_path / "store") if request.param == "file" else f"memory://{tmp_path.name}")
+
+
+def test_a_table_comes_back_with_its_metadata(store: ShardStore):
+    store.write("ocr_results", "shard_00", table(1), {"recipe": "abc"})
+    assert store.read("ocr_results", "shard_00").equals(table(1))
+    assert store.read("ocr_results", "shard_00", ["n"]).column_names == ["n"]
+    assert store.metadata("ocr_results", "shard_00") == {"recipe": "abc"}
+    assert store.rows("ocr_results", "shard_00") == 3
+
+
+def test_a_table_that_was_never_made_is_named(store: ShardStore):
+    assert not store.has("ocr_results", "shard_00")
+    with pytest.raises(
+        StoreError, match="ocr_results of shard_00 has not been made yet: materialize ocr_results first"
+    ):
+        store.read("ocr_results", "shard_00")
+
+
+def test_a_damaged_table_is_named(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    store.write("ocr_results", "shard_00", table(1), {})
+    path = tmp_path / "ocr_results" / "shard_00.parquet"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=r"not a readable table .* delete it and materialize ocr_results again"):
+        store.read("ocr_results", "shard_00")
+
+
+def test_the_journal_outlives_its_writer_and_is_forgotten_when_asked(store: ShardStore):
+    journal = store.journal("ocr_results", "shard_00", SCHEMA)
+    journal.add({"page_id": "p0", "n": 1})
+    journal.add({"page_id": "p1", "n": 2})
+    journal.flush()
+    again = store.journal("ocr_results", "shard_00", SCHEMA)
+    assert again.rows()["page_id"].to_pylist() == ["p0", "p1"]
+    other = pa.schema([pa.field("page_id", pa.string())])
+    assert store.journal("ocr_results", "shard_00", other).rows().num_rows == 0
+    again.clear()
+    assert again.rows().num_rows == 0
+
+
+def test_the_first_row_is_journalled_at_once(store: ShardStore):
+    store.journal("ocr_results", "shard_00", SCHEMA).add({"page_id": "p0", "n": 1})
+    assert store.journal("ocr_results", "shard_00", SCHEMA).rows().num_rows == 1
+
+
+def test_a_damaged_part_of_the_journal_is_named(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    store.journal("ocr_results", "shard_00", SCHEMA).add({"page_id": "p0", "n": 1})
+    (part,) = (tmp_path / ".journal" / "ocr_results" / "shard_00").iterdir()
+    part.write_bytes(part.read_bytes()[:-10])
+    with pytest.raises(StoreError, match=r"\.parquet is not a readable table .*: delete it$"):
+        store.journal("ocr_results", "shard_00", SCHEMA).rows()
+
+
+def test_a_part_that_is_listed_and_not_there_is_named(tmp_path: Path):
+    folder = tmp_path / ".journal" / "ocr_results" / "shard_00"
+    folder.mkdir(parents=True)
+    (folder / "1.parquet").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StoreError, match=r"shard_00 lists a file that cannot be opened .*: delete it$"):
+        ShardStore(url=str(tmp_path)).journal("ocr_results", "shard_00", SCHEMA).rows()
+
+
+def test_a_journal_is_forgotten_with_what_a_killed_writer_left(tmp_path: Path):
+    journal = ShardStore(url=str(tmp_path)).journal("ocr_results", "shard_00", SCHEMA)
+    journal.add({"page_id": "p0", "n": 1})
+    (tmp_path / ".journal" / "ocr_results" / "shard_00" / ".1.parquet.tmp").touch()
+    journal.clear()
+    assert not list((tmp_path / ".journal").rglob("*shard_00*"))
+
+
+def _write_for_ever(url: str) -> None:
+    store = ShardStore(url=url)
+    n = 0
+    while True:
+        n += 1
+        store.write("ocr_results", "shard_00", table(n, 20_000), {"recipe": str(n)})
+
+
+def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["resources.store.shard_store"])
+    for _ in range(3):
+        writer = context.Process(target=_write_for_ever, args=(str(tmp_path),))
+        writer.start()
+        before = store.metadata("ocr_results", "shard_00") if store.has("ocr_results", "shard_00") else {}
+        while not store.has("ocr_results", "shard_00") or store.metadata("ocr_results", "shard_00") == before:
+            assert writer.is_alive()
+        os.kill(writer.pid or 0, signal.SIGKILL)
+        writer.join()
+        found = store.read("ocr_results", "shard_00")
+        assert found.equals(table(int(store.metadata("ocr_results", "shard_00")["recipe"]), 20_000))
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(FullDisk, "no_room_for", "ocr_results")
+    store = ShardStore(url="fulldisk://store")
+    with pytest.raises(StoreError, match=r"^the disk is full: .* free some space and run again$"):
+        store.write("ocr_results", "shard_00", table(1), {})
+
+
+def test_a_failed_write_leaves_the_old_table_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = ShardStore(url=str(tmp_path))
+    store.write("ocr_results", "shard_00", table(1), {})
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.write("ocr_results", "shard_00", table(2), {})
+    assert store.read("ocr_results", "shard_00").equals(table(1))
+    assert [path.name for path in (tmp_path / "ocr_results").iterdir()] == ["shard_00.parquet"]
+
+
+def test_a_temporary_file_that_its_writer_is_done_with_stops_nobody_else(tmp_path: Path):
+    # A name that is listed and leads nowhere, as one that is renamed between the two.
+    (tmp_path / "raw_pages").mkdir()
+    (tmp_path / "raw_pages" / ".shard_00.parquet.0a1b2c3d.tmp").symlink_to("gone")
+    store = ShardStore(url=str(tmp_path))
+    store.write("raw_pages", "shard_00", table(1), {})
+    assert store.rows("raw_pages", "shard_00") == 3
+
+
+def test_one_process_at_a_time_makes_a_table(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    entered = threading.Event()
+
+    def second() -> None:
+        with store.exclusive("ocr_results", "shard_00"):
+            entered.set()
+
+    with store.exclusive("ocr_results", "shard_00"):
+        other = threading.Thread(target=second)
+        other.start()
+        assert not entered.wait(0.2)
+    other.join()
+    assert entered.is_set()

@@ -1,0 +1,112 @@
+"""The platform on a small corpus: all assets, through `dg.materialize`, on a store of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from definitions import definitions
+from kopub_assets.recipes import PARENTS
+from resources.config.configured import configured
+from resources.config.gates import Gates
+from resources.pages.corpus import Corpus
+from resources.pages.indexing import index
+from resources.release.hub.repository import HubTarget
+from resources.release.local import LocalRelease
+from resources.store.shard_store import ShardStore
+from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
+from tests.support.corpora import Page, write_corpus
+
+ASSETS = [asset for asset in definitions().assets or () if isinstance(asset, dg.AssetsDefinition)]
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+@dataclass
+class Platform:
+    """A home with an indexed corpus of at most two shards, and engines that can be swapped.
+
+    The engines are countable doubles of the real protocols unless `engines` says otherwise.
+    """
+
+    home: Path
+    engines: dict[str, Any] = field(default_factory=dict)
+    instance: dg.DagsterInstance = field(default_factory=dg.DagsterInstance.ephemeral)
+
+    @classmethod
+    def of(cls, home: Path, shards: Sequence[Sequence[Page]], queries: Sequence[dict[str, Any]] | None = None):
+        platform = cls(home)
+        platform.reindex(shards, queries)
+        return platform
+
+    def reindex(self, shards: Sequence[Sequence[Page]], queries: Sequence[dict[str, Any]] | None = None) -> None:
+        index(str(write_corpus(self.home / "source", shards, queries)), self.home)
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(url=str(self.home / "store"))
+
+    def diary(self, engine: str) -> Diary:
+        """What an engine double has worked on so far."""
+        return Diary(str(self.home / f"{engine}.diary"))
+
+    def resources(self) -> dict[str, Any]:
+        return {
+            "store": self.store,
+            "corpus": Corpus(home=str(self.home)),
+            "layout": OneRegionLayout(diary=str(self.home / "layout.diary")),
+            "recognition": configured(SlowReader, diary=str(self.home / "recognition.diary"), prompt="read"),
+            "embedding": UnitEmbedder(),
+            "release": LocalRelease(folder=str(self.home / "release")),
+            "hub": HubTarget(),
+            "gates": Gates(),
+            **self.engines,
+        }
+
+    def run(
+        self,
+        select: str = "*",
+        first: str | None = "shard_00",
+        last: str | None = None,
+        launchpad: dict[str, dict[str, Any]] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources.
+
+        Assets that are not partitioned take no shard when they are on their own.
+        """
+        overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
+        return dg.materialize(
+            ASSETS,
+            selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
+            partition_key=first if last is None else None,
+            tags={RANGE_START: first, RANGE_END: last} if first and last else {},
+            resources=self.resources(),
+            run_config={"resources": overrides},
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+    def rows(self, asset: str, shard: str = "shard_00") -> dict[str, dict[str, Any]]:
+        """The rows of a table by page or query id."""
+        table = self.store.read(asset, shard)
+        key = "query_id" if "query_id" in table.column_names else "page_id"
+        return {row[key]: row for row in table.to_pylist()}
+
+    def states(self, asset: str, shard: str = "shard_00") -> dict[str, str]:
+        return {row_id: row["state"] for row_id, row in self.rows(asset, shard).items()}
+
+    def tables(self) -> dict[tuple[str, str], pa.Table]:
+        return {
+            (asset, shard): self.store.read(asset, shard)
+            for asset in PARENTS
+            for shard in ("shard_00", "shard_01")
+            if self.store.has(asset, shard)
+        }
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """What the failed steps of a run said, one line for each shard."""
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    return "\n".join(error.message.partition(": ")[2].strip() for error in errors if error)

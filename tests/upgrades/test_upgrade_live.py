@@ -1,0 +1,131 @@
+"""An upgrade as it happens: a profile is edited, the daemon restarted, and the night's backfill comes once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.scheduler.instigation import TickStatus
+
+from kopub_assets.upgrades.staleness import NAME
+from resources.config.settings import ROOT
+from resources.pages.indexing import index
+from resources.store.shard_store import ShardStore
+from tests.support.corpora import pages, query, write_corpus
+
+PATIENCE = 300.0
+"""Seconds: the sensor looks every minute, the daemon for backfills every 30 s, and a run is a process of its own."""
+BUILT = "raw_pages,corpus_image_embeddings,query_embeddings"
+PROFILE = """
+layout: {{engine: cpu}}
+recognition: {{engine: tesseract}}
+embedding: {{engine: hashed, dim: {dim}}}
+upgrades: {{enabled: true, start: "{start:%H:%M}", end: "{end:%H:%M}", timezone: UTC}}
+"""
+
+
+class Live:
+    """A home with a Dagster instance and a profile of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = ShardStore(url=str(folder / "home" / "store"))
+        (folder / "dagster").mkdir()
+        shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1")]
+        index(str(write_corpus(folder / "source", shards, [query("q1", "무엇인가?", "b_1")])), folder / "home")
+        # The night begins while the daemon is down or soon after: both are as good.
+        self._start = datetime.now(UTC) + timedelta(seconds=100)
+
+    def profile(self, dim: int) -> None:
+        text = PROFILE.format(dim=dim, start=self._start, end=self._start + timedelta(hours=6))
+        (self.folder / "mine.yaml").write_text(text)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+        return inherited | {
+            "KOPUB_HOME": str(self.folder / "home"),
+            "KOPUB_PROFILE": str(self.folder / "mine.yaml"),
+            "DAGSTER_HOME": str(self.folder / "dagster"),
+        }
+
+    def build(self, shards: str) -> None:
+        command = ["dagster", "asset", "materialize", "--select", BUILT, "--partition-range", shards]
+        done = subprocess.run(
+            [sys.executable, "-m", *command, "-m", "definitions"],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+    @contextmanager
+    def daemon(self) -> Iterator[None]:
+        command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", "workspace.yaml"]
+        with (self.folder / "log").open("a") as log:
+            daemon = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                yield
+            finally:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-3000:]
+            time.sleep(1)
+
+
+@pytest.mark.timeout(1200)
+def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    live = Live(tmp_path)
+    live.profile(dim=64)
+    live.build("shard_00...shard_01")
+    monkeypatch.setenv("DAGSTER_HOME", live.environment["DAGSTER_HOME"])
+    with dg.DagsterInstance.get() as instance:
+
+        def ticked(since: float = 0.0) -> bool:
+            """Whether an evaluation of the sensor has begun since then, and come to its end."""
+            ended = (TickStatus.SUCCESS, TickStatus.SKIPPED)
+            return any(
+                tick.status in ended and tick.timestamp > since
+                for state in instance.all_instigator_state()
+                if state.name == NAME
+                for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
+            )
+
+        def backfills() -> list[PartitionBackfill]:
+            return list(instance.get_backfills())
+
+        with live.daemon():
+            live.until(ticked)
+        assert backfills() == []
+        live.profile(dim=128)
+        with live.daemon():
+            live.until(lambda: len(backfills()) > 0)
+            live.until(lambda: backfills()[0].status is not BulkActionStatus.REQUESTED)
+            done = time.time()
+            live.until(lambda: ticked(done))
+        (backfill,) = backfills()
+        assert backfill.status is BulkActionStatus.COMPLETED_SUCCESS, backfill.error
+        assert {key.path[-1] for key in backfill.asset_selection or ()} == {
+            "corpus_image_embeddings",
+            "query_embeddings",
+        }
+        assert len(instance.get_runs()) == 2
+    for asset in ("corpus_image_embeddings", "query_embeddings"):
+        for shard in ("shard_00", "shard_01"):
+            assert live.store.read(asset, shard).schema.field("vector").type.list_size == 128
+        assert not live.store.has(asset, "shard_02")

@@ -1,0 +1,419 @@
+"""What a change makes stale, and what a night requests for it: exactly that, once."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import dagster as dg
+import pytest
+from dagster._core.storage.dagster_run import DagsterRun
+
+from definitions import definitions
+from kopub_assets import recipes
+from kopub_assets.upgrades import staleness
+from kopub_assets.upgrades.upgrade_schedule import FIRST, LAST, NIGHT, upgrade_schedule
+from resources.code_version import CodeVersion
+from resources.config.configured import configured
+from resources.config.settings import ROOT
+from resources.config.upgrade_window import Upgrades
+from resources.layout.regions import PageLayout
+from resources.pages.indexing import index
+from resources.pages.page import Page
+from resources.release.local import LocalRelease
+from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
+from tests.support.corpora import page_image, pages, query, write_corpus
+from tests.support.harness import Platform
+
+SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
+QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1")]
+BOTH: Set[str | None] = {"shard_00", "shard_01"}
+MIDNIGHT = datetime(2026, 11, 20, 15, tzinfo=UTC)
+"""In Seoul."""
+
+Requested = dict[str, Set[str | None]]
+SCORES: Requested = {"retrieval_scores": set()}
+
+
+class Nights:
+    """The sensor's ticks over a platform, at hours after midnight in Seoul."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self._cursor = None
+
+    def tick(self, hours: float) -> Requested:
+        """What is requested, by asset; of an asset without partitions the empty set."""
+        result = dg.evaluate_automation_conditions(
+            definitions(), self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
+        )
+        self._cursor = result.cursor
+        return {
+            found.key.path[-1]: result.get_requested_partitions(found.key) - {None}
+            for found in result.results
+            if not found.true_subset.is_empty
+        }
+
+    def make(self, requested: Requested) -> None:
+        """Make what was requested, as its backfill would."""
+        for shard in sorted({shard for some in requested.values() for shard in some if shard}):
+            assets = ",".join(asset for asset, some in requested.items() if shard in some)
+            assert self.platform.run(assets, shard).success
+
+    def aftermath(self, hours: float) -> list[Requested]:
+        """What the next ticks of the night request, one after the other, when each is made at once."""
+        requested = []
+        while found := self.tick(hours):
+            requested.append(found)
+            if found == SCORES:
+                assert self.platform.run("retrieval_scores", first=None).success
+            self.make(found)
+            hours += 0.1
+        return requested
+
+
+@pytest.fixture
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+    """Two shards of all eight assets. What its engines are is what the platform is configured with."""
+    platform = Platform.of(tmp_path, SHARDS, QUERIES)
+    monkeypatch.setattr(staleness, "load_settings", lambda: settings(platform))
+    return platform
+
+
+@pytest.fixture
+def nights(platform: Platform) -> Nights:
+    """All is built, and the sensor has looked once."""
+    assert platform.run(last="shard_01").success
+    nights = Nights(platform)
+    assert nights.tick(0) == {}
+    return nights
+
+
+def settings(platform: Platform) -> SimpleNamespace:
+    """As a code location loads them that starts now."""
+    return SimpleNamespace(resources=platform.resources(), store=platform.store)
+
+
+def of(shards: Set[str | None], *assets: str) -> Requested:
+    return dict.fromkeys(assets, shards)
+
+
+class HalfPageLayout(OneRegionLayout):
+    """Regions of half the page: what a model that sees pages differently finds."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.half_page", {1: "a double"})
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for layout in super().detect(pages):
+            (x1, y1, x2, y2) = layout.regions[0].bbox
+            yield replace(layout, regions=(replace(layout.regions[0], bbox=(x1, y1, x2, y2 / 2)),))
+
+
+def same_boxes(platform: Platform) -> None:
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), revision="r2")
+
+
+def other_boxes(platform: Platform) -> None:
+    platform.engines["layout"] = HalfPageLayout(diary=str(platform.home / "layout.diary"))
+
+
+def other_reader(platform: Platform, **fields: Any) -> None:
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = configured(SlowReader, diary=diary, prompt="say", **fields)
+
+
+def other_embedder(platform: Platform) -> None:
+    platform.engines["embedding"] = UnitEmbedder(dim=8)
+
+
+def other_page(platform: Platform) -> None:
+    platform.reindex([[("a_1", page_image(99)), *SHARDS[0][1:]], SHARDS[1]], QUERIES)
+
+
+def other_query(platform: Platform) -> None:
+    platform.reindex(SHARDS, [QUERIES[0], query("q2", "셋째 문서는?", "b_1")])
+
+
+READING = ("ocr_results", "parsed_texts", "corpus_text_embeddings")
+VECTORS = ("corpus_image_embeddings", "corpus_text_embeddings", "query_embeddings")
+
+
+@pytest.mark.parametrize(
+    ("change", "requested", "released"),
+    [
+        (lambda platform: None, {}, set()),
+        (same_boxes, of(BOTH, "layout_regions", *READING), set()),
+        (other_boxes, of(BOTH, "layout_regions", *READING), BOTH),
+        (other_reader, of(BOTH, *READING), BOTH),
+        (other_embedder, of(BOTH, *VECTORS), BOTH),
+        (
+            other_page,
+            of({"shard_00"}, "raw_pages", "layout_regions", *READING, "corpus_image_embeddings"),
+            {"shard_00"},
+        ),
+        (other_query, of({"shard_01"}, "query_embeddings"), {"shard_01"}),
+    ],
+    ids=["nothing", "same boxes", "other boxes", "reading", "embedding", "page", "query"],
+)
+def test_a_night_requests_what_a_change_makes_stale_once(
+    platform: Platform, nights: Nights, change: Any, requested: Requested, released: Set[str | None]
+):
+    change(platform)
+    assert nights.tick(1.9) == {}
+    assert nights.tick(2.1) == requested
+    assert nights.tick(2.2) == {}
+    nights.make(requested)
+    expected = [SCORES] if requested else []
+    assert nights.aftermath(3) == ([*expected, {"hf_release": released}] if released else expected)
+    assert nights.tick(26.1) == {}
+
+
+@pytest.mark.parametrize(
+    ("asset", "requested"),
+    [
+        ("ocr_results", of(BOTH, *READING)),
+        ("parsed_texts", of(BOTH, "parsed_texts", "corpus_text_embeddings")),
+    ],
+)
+def test_another_version_of_the_code_is_a_change(
+    platform: Platform, nights: Nights, monkeypatch: pytest.MonkeyPatch, asset: str, requested: Requested
+):
+    monkeypatch.setitem(recipes.CODE, asset, CodeVersion(asset, {1: "the first release", 2: "rows split at wide gaps"}))
+    assert nights.tick(2.1) == requested
+
+
+def test_a_model_that_finds_the_same_boxes_leaves_the_tables_below_as_they_are(platform: Platform, nights: Nights):
+    def below() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for asset in READING for path in (platform.home / "store" / asset).iterdir()}
+
+    before = below()
+    same_boxes(platform)
+    nights.make(nights.tick(2.1))
+    assert sorted(platform.diary("layout").pages) == sorted(2 * ["a_1", "a_2", "a_3", "b_1", "b_2"])
+    assert len(platform.diary("recognition").pages) == 5
+    assert below() == before
+
+
+def test_a_reader_that_reads_the_same_stops_at_the_first_table_that_is_unchanged(platform: Platform, nights: Nights):
+    def rows() -> dict[str, Any]:
+        return {asset: platform.store.read(asset, "shard_00").to_pylist() for asset in READING[1:]}
+
+    def vectors() -> bytes:
+        return (platform.home / "store" / READING[2] / "shard_00.parquet").read_bytes()
+
+    before, file = rows(), vectors()
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = configured(OtherRevision, diary=diary)
+    requested = nights.tick(2.1)
+    assert requested == of(BOTH, *READING)
+    nights.make(requested)
+    assert len(platform.diary("recognition").pages) == 10
+    assert rows() == before
+    assert vectors() == file
+
+
+class OtherRevision(SlowReader):
+    """Another model by name that reads the same."""
+
+    def weights(self) -> dict[str, str]:
+        return {"model": "r2"}
+
+
+def test_what_was_redone_by_hand_is_not_redone(platform: Platform, nights: Nights):
+    other_reader(platform)
+    assert platform.run(",".join(READING), "shard_00").success
+    assert nights.tick(2.1) == of({"shard_01"}, *READING)
+
+
+def test_an_asset_redone_by_hand_leaves_those_below_it(platform: Platform, nights: Nights):
+    other_reader(platform)
+    assert platform.run("ocr_results", last="shard_01").success
+    assert nights.tick(2.1) == of(BOTH, *READING[1:])
+
+
+def test_a_failed_run_is_tried_again_the_next_night_and_not_before(platform: Platform, nights: Nights):
+    other_reader(platform, die_on="b_2")
+    assert nights.tick(2.1) == of(BOTH, *READING)
+    assert platform.run(",".join(READING), "shard_00").success
+    assert not platform.run(",".join(READING), "shard_01").success
+    assert nights.tick(2.2) == nights.tick(5.9) == nights.tick(20) == {}
+    assert nights.tick(26.1) == of({"shard_01"}, *READING)
+
+
+def test_a_page_that_failed_and_came_out_later_is_news_to_the_tables_below(platform: Platform, nights: Nights):
+    diary = str(platform.home / "layout.diary")
+    platform.engines["layout"] = OneRegionLayout(diary=diary, revision="r2", fail_on="b_2")
+    nights.make(nights.tick(2.1))
+    assert platform.states("parsed_texts", "shard_01")["b_2"] == "failed"
+    platform.engines["layout"] = configured(Repaired, diary=diary, revision="r2", fail_on="b_2")
+    assert platform.run("layout_regions", "shard_01").success
+    assert nights.tick(20) == {}
+    requested = nights.tick(26.1)
+    assert requested == of({"shard_01"}, *READING)
+    nights.make(requested)
+    assert platform.states("parsed_texts", "shard_01")["b_2"] == "ok"
+
+
+class Repaired(OneRegionLayout):
+    """The same model, after what made it fail has passed."""
+
+    def recipe(self) -> dict[str, Any]:
+        return OneRegionLayout(diary=self.diary, revision=self.revision, fail_on=self.fail_on).recipe()
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        yield from OneRegionLayout(diary=self.diary, revision=self.revision).detect(pages)
+
+
+def test_a_night_that_began_during_a_restart_is_made_up_for(platform: Platform, nights: Nights):
+    other_reader(platform)
+    assert nights.tick(1.5) == {}
+    assert nights.tick(3.5) == of(BOTH, *READING)
+
+
+def test_a_night_that_was_missed_altogether_waits_for_the_next(platform: Platform, nights: Nights):
+    other_reader(platform)
+    assert nights.tick(1.5) == nights.tick(9) == nights.tick(23) == {}
+    assert nights.tick(26.1) == of(BOTH, *READING)
+
+
+def test_a_sensor_that_has_forgotten_everything_takes_its_turn(platform: Platform, nights: Nights):
+    other_reader(platform)
+    assert nights.tick(1.5) == {}
+    forgetful = Nights(platform)
+    assert forgetful.tick(3) == of(BOTH, *READING)
+    assert forgetful.tick(3.1) == {}
+    assert Nights(platform).tick(12) == {}
+
+
+def test_a_shard_that_was_never_made_is_left_alone(platform: Platform):
+    assert platform.run().success
+    nights = Nights(platform)
+    other_reader(platform)
+    assert nights.tick(2.1) == of({"shard_00"}, *READING)
+
+
+def test_a_shard_that_is_no_longer_there_is_not_made(platform: Platform, nights: Nights):
+    shutil.rmtree(platform.home / "source")
+    platform.reindex(SHARDS[:1], QUERIES[:1])
+    other_reader(platform)
+    assert nights.tick(2.1) == of({"shard_00"}, *READING)
+
+
+def test_a_table_whose_parent_is_gone_waits(platform: Platform, nights: Nights):
+    other_reader(platform)
+    (platform.home / "store" / "layout_regions" / "shard_01.parquet").unlink()
+    assert nights.tick(2.1) == of({"shard_00"}, *READING)
+
+
+def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights):
+    other_embedder(platform)
+    requested = nights.tick(2.1)
+    nights.make({asset: {"shard_00"} for asset in requested})
+    assert nights.tick(3) == {}
+    nights.make({asset: {"shard_01"} for asset in requested})
+    assert nights.aftermath(8) == [SCORES, {"hf_release": BOTH}]
+
+
+def test_a_setting_that_changes_the_release_makes_it_again(platform: Platform, nights: Nights):
+    folder = platform.home / "release"
+    platform.engines["release"] = LocalRelease(folder=str(folder), title="Andere Seiten")
+    assert nights.tick(2.1) == {"hf_release": BOTH}
+    nights.make({"hf_release": BOTH})
+    assert "# Andere Seiten" in (folder / "README.md").read_text()
+    assert nights.tick(2.2) == nights.tick(26.1) == {}
+
+
+def test_an_upgrade_that_is_taken_back_computes_nothing(platform: Platform, nights: Nights):
+    other_reader(platform)
+    nights.make(nights.tick(2.1))
+    read = len(platform.diary("recognition").pages)
+    del platform.engines["recognition"]
+    assert nights.tick(20) == {}
+    requested = nights.tick(26.1)
+    assert requested == of(BOTH, *READING)
+    nights.make(requested)
+    assert len(platform.diary("recognition").pages) == read
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
+
+
+def test_the_schedule_requests_the_same_by_plain_runs(platform: Platform, tmp_path: Path):
+    (tmp_path / "dagster").mkdir()
+    platform.instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
+    assert platform.run(last="shard_01").success
+    other_reader(platform)
+    schedule = upgrade_schedule(Upgrades(by="schedule"))
+
+    def tick(hours: float) -> list[tuple[set[str], str, str]]:
+        context = dg.build_schedule_context(platform.instance, MIDNIGHT + timedelta(hours=hours))
+        requests = schedule.evaluate_tick(context).run_requests or []
+        return [
+            ({key.path[-1] for key in request.asset_selection or ()}, request.tags[FIRST], request.tags[LAST])
+            for request in requests
+        ]
+
+    assert tick(1) == []
+    assert tick(2) == [(set(READING), "shard_00", "shard_01")]
+    tags = {FIRST: "shard_00", LAST: "shard_01", NIGHT: "2026-11-21"}
+    asked = frozenset(map(dg.AssetKey, READING))
+    failed = DagsterRun("upgrade", tags=tags, status=dg.DagsterRunStatus.FAILURE, asset_selection=asked)
+    platform.instance.add_run(failed)
+    assert tick(3) == []
+    assert tick(26) == [(set(READING), "shard_00", "shard_01")]
+    del tags[NIGHT]
+    platform.instance.add_run(DagsterRun("upgrade", tags=tags, status=dg.DagsterRunStatus.STARTED))
+    assert tick(26) == []
+
+
+BLOCKS = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
+
+
+def _script(kind: str, text: str) -> str:
+    if kind == "python":
+        return f"python -W ignore - <<'END'\n{text}END\n"
+    return "".join(line.removeprefix("$ ") + "\n" for line in text.splitlines() if line.startswith("$ "))
+
+
+def _shown(kind: str, text: str, after: str | None) -> list[str]:
+    if kind == "python":
+        return (after or "").splitlines()
+    return [line for line in text.splitlines() if not line.startswith("$ ")]
+
+
+@pytest.mark.timeout(600)
+def test_the_example_of_the_documentation(tmp_path: Path):
+    """Its commands, one after the other in one shell, show what it says they do."""
+    blocks = BLOCKS.findall((ROOT / "docs" / "upgrades.md").read_text())
+    assert len(blocks) == 6
+    index(str(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")], QUERIES[1:])), tmp_path / "home")
+    (tmp_path / "dagster").mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    environment = inherited | {
+        "KOPUB_HOME": str(tmp_path / "home"),
+        "DAGSTER_HOME": str(tmp_path / "dagster"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONWARNINGS": "ignore",
+        "COLUMNS": "200",
+    }
+    mark = "--- end of a block"
+    script = "".join(f"{_script(kind, text)}echo '{mark}'\n" for kind, text, _ in blocks)
+    done = subprocess.run(
+        ["bash"],
+        input=f"exec 2>&1\n{script}",
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    said = re.sub(r"^.* - dagster - .*\n", "", done.stdout, flags=re.MULTILINE)
+    for (kind, text, after), out in zip(blocks, said.split(mark)[:-1], strict=True):
+        expected = "\n".join(_shown(kind, text, after))
+        pattern = re.escape(expected).replace(re.escape("..."), "(?s:.*)")
+        assert re.search(pattern, out), f"{expected}\n--- but it says\n{out}"

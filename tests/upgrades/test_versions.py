@@ -1,0 +1,203 @@
+"""An upgrade keeps the tables it replaces: a set number of them, whole, and worth a way back."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from kopub_assets.recipes import PARENTS
+from resources.errors import StoreError
+from resources.store.shard_store import ShardStore
+from tests.doubles.engines import OneRegionLayout, SlowReader
+from tests.support.corpora import pages, query
+from tests.support.harness import Platform
+
+SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
+TABLE = ("ocr_results", "shard_00")
+TABLES = [asset for asset in PARENTS if asset != "hf_release"]
+"""The release tells which run made what, so it differs from one to the next."""
+
+
+def table(n: int, rows: int = 3) -> pa.Table:
+    return pa.Table.from_pylist([{"page_id": f"p{i}", "n": n} for i in range(rows)], SCHEMA)
+
+
+def write(store: ShardStore, *versions: str) -> None:
+    """Tables of these recipes, one after the other, each with its own content."""
+    for version in versions:
+        store.write(*TABLE, table(ord(version)), {"recipe": version})
+
+
+def kept(store: ShardStore) -> list[str]:
+    return [version.recipe for version in store.versions(*TABLE)]
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ShardStore:
+    return ShardStore(url=str(tmp_path / "store") if request.param == "file" else f"memory://{tmp_path.name}")
+
+
+def test_a_replaced_table_is_kept_and_read_by_its_recipe(store: ShardStore):
+    write(store, "a", "b")
+    assert store.read(*TABLE).equals(table(ord("b")))
+    assert store.read(*TABLE, version="a").equals(table(ord("a")))
+    assert store.read(*TABLE, ["n"], "a").column_names == ["n"]
+    assert store.metadata(*TABLE, version="a") == {"recipe": "a"}
+    (version,) = store.versions(*TABLE)
+    assert (version.recipe, version.rows) == ("a", 3)
+    assert version.bytes > 0
+    assert version.made_at.year > 2000
+
+
+def test_the_same_recipe_keeps_nothing(store: ShardStore):
+    write(store, "a", "a")
+    store.write(*TABLE, table(7), {"recipe": "a"})
+    assert kept(store) == []
+
+
+def test_the_oldest_go_first_whatever_the_clock_says(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    write(store, "a", "b")
+    later = 4e9
+    for file in tmp_path.glob(".versions/**/*.parquet"):
+        os.utime(file, (later, later))
+    write(store, "c")
+    assert kept(store) == ["b", "a"]
+    write(store, "d")
+    assert kept(store) == ["c", "b"]
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, []), (1, ["c"]), (3, ["c", "b", "a"])])
+def test_as_many_are_kept_as_the_profile_says(store: ShardStore, most: int, left: list[str]):
+    write(ShardStore(url=store.url, keep_versions=3), "a", "b", "c")
+    few = ShardStore(url=store.url, keep_versions=most)
+    write(few, "d")
+    assert kept(few) == left
+
+
+def test_a_way_back_and_forth_keeps_one_of_each(store: ShardStore):
+    write(store, "z", "a", "b", "a")
+    assert kept(store) == ["b", "z"]
+    write(store, "b", "a", "b")
+    assert kept(store) == ["a", "z"]
+    assert store.read(*TABLE, version="a").equals(table(ord("a")))
+
+
+def test_what_is_not_kept_is_named(store: ShardStore):
+    write(store, "a")
+    with pytest.raises(StoreError, match=r"^ocr_results of shard_00 is not kept at recipe z$"):
+        store.read(*TABLE, version="z")
+
+
+def test_a_damaged_version_is_named(tmp_path: Path):
+    store = ShardStore(url=str(tmp_path))
+    write(store, "a", "b")
+    (file,) = tmp_path.glob(".versions/ocr_results/shard_00/*-a.parquet")
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(
+        StoreError, match=r"-a.parquet is not a readable table .* delete it, it is only an old version$"
+    ):
+        store.versions(*TABLE)
+
+
+def test_a_version_shares_the_disk_with_its_table_until_that_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = ShardStore(url=str(tmp_path))
+    write(store, "a")
+    monkeypatch.setattr(ShardStore, "_put", _killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(store, "b")
+    (file,) = tmp_path.glob(".versions/ocr_results/shard_00/*.parquet")
+    assert file.samefile(tmp_path / "ocr_results" / "shard_00.parquet")
+
+
+def test_killed_between_the_version_and_the_table_nothing_is_lost_or_kept_twice(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+):
+    write(store, "y", "z", "a")
+    for _ in range(2):
+        with monkeypatch.context() as killing:
+            killing.setattr(ShardStore, "_put", _killed)
+            with pytest.raises(KeyboardInterrupt):
+                write(store, "b")
+        assert store.read(*TABLE).equals(table(ord("a")))
+        assert kept(store) == ["z", "y"]
+    write(store, "b")
+    assert kept(store) == ["a", "z"]
+    assert store.read(*TABLE, version="a").equals(table(ord("a")))
+
+
+def _killed(*args: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_disk_that_is_full_for_the_version_leaves_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = ShardStore(url=str(tmp_path))
+    write(store, "a")
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StoreError, match=r"^the disk is full: .*\.versions.* was not written"):
+        write(store, "b")
+    assert store.read(*TABLE).equals(table(ord("a")))
+    assert kept(store) == []
+
+
+def test_a_file_system_without_links_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = ShardStore(url=str(tmp_path))
+
+    def unsupported(*args: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", unsupported)
+    write(store, "a", "b")
+    assert store.read(*TABLE, version="a").equals(table(ord("a")))
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    return Platform.of(tmp_path, [pages("a_1", "a_2", "a_3")], [query("q1", "무엇인가?", "a_1")])
+
+
+def upgrade(platform: Platform, revision: str, prompt: str) -> None:
+    diaries = {name: str(platform.home / f"{name}.diary") for name in ("layout", "recognition")}
+    platform.engines["layout"] = OneRegionLayout(diary=diaries["layout"], revision=revision)
+    platform.engines["recognition"] = SlowReader(diary=diaries["recognition"], prompt=prompt)
+    assert platform.run(",".join(TABLES)).success
+
+
+def test_a_finished_upgrade_is_taken_back_without_computing(platform: Platform):
+    upgrade(platform, "r1", "read")
+    old = platform.tables()
+    upgrade(platform, "r2", "look")
+    new = platform.tables()
+    assert not new["ocr_results", "shard_00"].equals(old["ocr_results", "shard_00"])
+    worked = {name: list(platform.diary(name).pages) for name in ("layout", "recognition")}
+
+    for revision, prompt, tables in (("r1", "read", old), ("r2", "look", new)):
+        upgrade(platform, revision, prompt)
+        assert {name: platform.diary(name).pages for name in worked} == worked
+        for asset in TABLES:
+            assert platform.store.read(asset, "shard_00").equals(tables[asset, "shard_00"]), asset
+            (event,) = platform.instance.fetch_materializations(dg.AssetKey(asset), limit=1).records
+            assert event.asset_materialization is not None
+            assert event.asset_materialization.metadata["computed"].value == 0
+
+
+def test_what_failed_before_an_upgrade_is_tried_again_after_it_is_taken_back(platform: Platform):
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
+    assert platform.run("layout_regions,raw_pages").success
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), revision="r2")
+    assert platform.run("layout_regions").success
+    before = len(platform.diary("layout").pages)
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
+    assert platform.run("layout_regions").success
+    assert platform.diary("layout").pages[before:] == ["a_2"]

@@ -1,0 +1,626 @@
+"""The client and its crew against a server that misbehaves: every job ends once, whatever happens."""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from resources.errors import EngineError
+from resources.vllm.client.client import Client, Patience
+from resources.vllm.client.fair_queue import Turns
+from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
+from resources.vllm.client.worker_pool import Crew
+from resources.vllm.endpoint import Endpoint
+from tests.doubles.http_double import Asked, HttpDouble, echo, error, says, truncated
+
+PATH = "/v1/chat/completions"
+HASTY = Patience(seconds=5.0, attempts=4, wait=0.001)
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
+
+
+@dataclass
+class Servers:
+    """The `Server` protocol over doubles: each restart goes to the next one, and nobody heals replicas."""
+
+    doubles: list[HttpDouble]
+    leases: int = 0
+    restarts: list[Endpoint] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def lease(self) -> Iterator[Endpoint]:
+        self.leases += 1
+        yield self._endpoint(0)
+
+    def restart(self, endpoint: Endpoint) -> Endpoint:
+        self.restarts.append(endpoint)
+        if len(self.restarts) == len(self.doubles):
+            raise EngineError("the server keeps dying")
+        return self._endpoint(len(self.restarts))
+
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        self.doubts.append(url)
+        return endpoint
+
+    def _endpoint(self, *at: int) -> Endpoint:
+        return Endpoint(tuple(self.doubles[each].url for each in at), "secret", "glm", images=False)
+
+
+class Pair(Servers):
+    """The first two as replicas of one server."""
+
+    @contextmanager
+    def lease(self) -> Iterator[Endpoint]:
+        yield self._endpoint(0, 1)
+
+
+class Moving(Pair):
+    """The first comes back at another URL once it is doubted."""
+
+    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        super().heal(endpoint, url, reason)
+        return self._endpoint(2, 1)
+
+
+class Fixed:
+    """A link to servers that nobody restarts."""
+
+    def __init__(self, *urls: str) -> None:
+        self._endpoint = Endpoint(urls, "secret", "glm", images=False)
+        self.doubts: list[str] = []
+
+    async def current(self) -> tuple[int, Endpoint]:
+        return 1, self._endpoint
+
+    async def renew(self, generation: int, reason: str) -> None:
+        raise EngineError(reason)
+
+    def doubt(self, generation: int, url: str, reason: str) -> None:
+        assert url in reason
+        self.doubts.append(reason)
+
+
+def body(text: str) -> bytes:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    return json.dumps({"messages": [{"content": [image, {"type": "text", "text": text}]}]}).encode()
+
+
+def words(answer: Any) -> str:
+    return answer["choices"][0]["message"]["content"]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(SOON):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def ask(client: Client, text: str = "x", flow: str = "page") -> str:
+    return (await client.post(PATH, body(text), words, flow, 1.0))[0]
+
+
+def one(double: HttpDouble, patience: Patience = HASTY) -> str:
+    async def run() -> str:
+        async with Client(Fixed(double.url), 4, patience) as client:
+            return await ask(client)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_fault_that_passes_is_retried(status: int) -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(status) if asked.number < 2 else says("good")
+
+    with HttpDouble(reply) as double:
+        assert one(double) == "good"
+        assert len(double.asked) == 3
+
+
+def test_retry_after_is_waited_for() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return says("good") if asked.number else error(429, "slow down", {"Retry-After": "0.2"})
+
+    async def run(double: HttpDouble) -> float:
+        async with Client(Fixed(double.url), 4, HASTY) as client:
+            return (await client.post(PATH, body("x"), words, "page", 1.0))[1]
+
+    with HttpDouble(reply) as double:
+        assert asyncio.run(run(double)) >= 0.2
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "truncated"])
+def test_an_answer_that_is_not_whole_is_asked_for_again(cut: bool) -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        if asked.number < 2:
+            if not cut:
+                return truncated()
+            asked.cut()
+        return says("good")
+
+    with HttpDouble(reply) as double:
+        assert one(double) == "good"
+        assert len(double.asked) == 3
+
+
+def test_attempts_are_bounded_while_the_server_lives() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(500, "no luck")
+
+    with HttpDouble(reply) as double:
+        with pytest.raises(Unanswered, match="HTTP 500: no luck"):
+            one(double)
+        assert len(double.asked) == HASTY.attempts
+        assert double.probes == 1
+
+
+def test_an_answer_that_drips_is_given_up_in_time() -> None:
+    async def drip(asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        for _ in range(1000):
+            if not response.prepared:
+                await response.prepare(asked.request)
+            await response.write(b" ")
+            await asyncio.sleep(0.05)
+        return response
+
+    with HttpDouble(drip) as double:
+        with pytest.raises(Unanswered, match="no answer within"):
+            one(double, Patience(seconds=0.3, attempts=9, wait=0.001))
+        assert len(double.asked) == 2
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refusal_is_not_repeated(status: int) -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(status, "image item exceeds the encoder cache")
+
+    with HttpDouble(reply) as double:
+        with pytest.raises(Refused, match="exceeds the encoder cache"):
+            one(double)
+        assert len(double.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "smaller"),
+    [
+        (413, "no", True),
+        (400, "The decoder prompt (length 9000) is longer than the maximum model length of 8192.", True),
+        (400, "This model's maximum context length is 8192 tokens. However, you requested 9000", True),
+        (422, "The image item exceeds the pre-allocated encoder cache size 2048.", True),
+        (400, "unknown field", False),
+    ],
+)
+def test_a_refusal_says_whether_a_smaller_request_would_do(status: int, message: str, smaller: bool) -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(status, message)
+
+    with HttpDouble(reply) as double, pytest.raises(Refused) as refused:
+        one(double)
+    assert isinstance(refused.value, TooLarge) == smaller
+
+
+def test_a_wrong_key_or_model_ends_everything() -> None:
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(404, "the model `glm` does not exist")
+
+    with HttpDouble(reply) as double, pytest.raises(EngineError, match=r"does not exist.*check the URL"):
+        one(double)
+
+
+def test_another_replica_answers_for_one_that_is_gone() -> None:
+    with HttpDouble() as gone, HttpDouble() as good:
+        gone.die()
+
+        async def run() -> list[str]:
+            async with Client(Fixed(gone.url, good.url), 4, HASTY) as client:
+                return await asyncio.gather(*(ask(client, str(i)) for i in range(10)))
+
+        assert len(asyncio.run(run())) == len(good.asked) == 10
+
+
+def hanging(well: threading.Event) -> Callable[[Asked], Awaitable[web.StreamResponse]]:
+    """Answers nothing until it is well, and then, too late for many, what it was asked."""
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        while not well.is_set():
+            await asyncio.sleep(0.01)
+        return says(asked.prompt)
+
+    return reply
+
+
+def test_a_replica_that_hangs_is_reported_and_used_again_once_it_answers() -> None:
+    well = threading.Event()
+    once = Patience(seconds=0.5, attempts=2, wait=0.001)  # its hang is all that a request bears
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> None:
+        link = Fixed(bad.url, good.url)
+        async with Client(link, 8, once) as client:
+            assert len(await asyncio.gather(*(ask(client, str(i)) for i in range(12)))) == 12
+            lost = len(bad.asked)
+            assert lost == 4
+            await until(lambda: len(link.doubts) > 1)
+            assert set(link.doubts) == {f"{bad.url} hangs: it generates nothing"}
+            await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
+            assert len(bad.asked) == lost
+            well.set()
+            async with asyncio.timeout(SOON):
+                while len(bad.asked) == lost:
+                    await ask(client)
+            told = len(link.doubts)
+            await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
+            assert len(link.doubts) == told
+
+    with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble() as good:
+        asyncio.run(run(bad, good))
+
+
+def test_what_a_replica_does_not_answer_in_time_is_not_lost_when_it_has_just_hung() -> None:
+    never = threading.Event()
+
+    async def last_words(asked: Asked) -> web.StreamResponse:
+        if asked.number != 1:
+            return await hanging(never)(asked)
+        await asyncio.sleep(0.3)
+        return says(asked.prompt)
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
+        once = Patience(seconds=0.5, attempts=2, wait=0.001)
+        async with Client(Fixed(bad.url, good.url), 4, once) as client:
+            return await asyncio.gather(*(ask(client, str(i)) for i in range(4)))
+
+    with HttpDouble(last_words, probe=hanging(never)) as bad, HttpDouble(parrot) as good:
+        assert asyncio.run(run(bad, good)) == ["0", "1", "2", "3"]
+
+
+def test_all_that_is_under_way_at_a_replica_leaves_it_when_one_request_finds_it_hanging(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never, free = threading.Event(), threading.Event()
+    monkeypatch.setattr("resources.vllm.client.client._PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 3600)
+
+    async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
+        async with Client(Fixed(bad.url, good.url), 8, Patience(seconds=3600, wait=0.001)) as client:
+            patient = [asyncio.create_task(ask(client, str(i))) for i in range(2)]
+            await until(lambda: bad.asked and good.asked)
+            monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 0.1)
+            finder = asyncio.create_task(ask(client, "2"))
+            await until(lambda: len(bad.asked) == 2)
+            free.set()
+            async with asyncio.timeout(SOON):
+                return await asyncio.gather(*patient, finder)
+
+    with HttpDouble(hanging(never), probe=hanging(never)) as bad, HttpDouble(hanging(free)) as good:
+        assert asyncio.run(run(bad, good)) == ["0", "1", "2"]
+
+
+def test_a_replica_that_takes_no_connection_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resources.vllm.client.client._CONNECT_SECONDS", 0.2)
+
+    async def run(url: str, good: HttpDouble) -> tuple[str, list[str]]:
+        link = Fixed(url, good.url)
+        async with Client(link, 4, HASTY) as client:
+            return await ask(client), link.doubts
+
+    with socket.socket() as full, socket.socket() as only, HttpDouble() as good:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        only.connect(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        assert asyncio.run(run(url, good)) == ("read 0", [f"{url} takes no connection"])
+
+
+def test_what_is_under_way_is_bounded() -> None:
+    async def slow(asked: Asked) -> web.StreamResponse:
+        await asyncio.sleep(0.01)
+        return says("ok")
+
+    async def run(url: str) -> None:
+        async with Client(Fixed(url), 3, HASTY) as client:
+            await asyncio.gather(*(ask(client, str(i)) for i in range(20)))
+
+    with HttpDouble(slow) as double:
+        asyncio.run(run(double.url))
+        assert double.most_under_way == 3
+
+
+def served(slots: int, asks: list[tuple[str, float]]) -> list[str]:
+    """The flows in the order of their turns, when all ask at once and each turn takes one step of the loop."""
+
+    async def run() -> list[str]:
+        turns, order = Turns(slots), []
+
+        async def one(flow: str, cost: float) -> None:
+            async with turns.turn(flow, cost):
+                order.append(flow)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(one(*each) for each in asks))
+        return order
+
+    return asyncio.run(run())
+
+
+def test_a_page_of_many_regions_does_not_hold_up_the_others() -> None:
+    order = served(2, [*[("dense", 1.0)] * 60, *[("a", 1.0)] * 2, *[("b", 1.0)] * 2])
+    assert max(at for at, flow in enumerate(order) if flow != "dense") < 12
+    assert Counter(order) == {"dense": 60, "a": 2, "b": 2}
+
+
+def test_a_costly_region_delays_its_own_page_only() -> None:
+    order = served(1, [("table", 6000.0), ("table", 100.0), *[(page, 100.0) for page in "abcdef"]])
+    assert order.index("table") == 0
+    assert order[-1] == "table"
+
+
+def test_a_large_page_is_not_starved_by_a_stream_of_small_ones() -> None:
+    async def run() -> int:
+        turns, served = Turns(1), Counter[str]()
+
+        async def one(flow: str) -> None:
+            async with turns.turn(flow, 1.0):
+                served[flow] += 1
+                await asyncio.sleep(0)
+
+        large = [asyncio.create_task(one("large")) for _ in range(20)]
+        small = 0
+        while not all(task.done() for task in large):
+            small += 1
+            await asyncio.gather(one(f"small{small}"), one(f"small{small}"))
+        return small
+
+    assert asyncio.run(run()) <= 21
+
+
+def test_a_cancelled_turn_gives_its_slot_back() -> None:
+    async def run() -> None:
+        turns = Turns(1)
+
+        async def hold() -> None:
+            async with turns.turn("a", 1.0):
+                await asyncio.sleep(60)
+
+        holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        for task in (waiter, holder):
+            task.cancel()
+        await asyncio.gather(holder, waiter, return_exceptions=True)
+        async with asyncio.timeout(5), turns.turn("b", 1.0):
+            pass
+
+    asyncio.run(run())
+
+
+class Asking:
+    """A handler whose job is a list of words to ask for; `kill` names a word that kills its process."""
+
+    def __init__(self, kill: str = "", marker: str = os.devnull) -> None:
+        self._kill, self._marker = kill, marker
+
+    def prepare(self, job: list[str]) -> list[str]:
+        if self._kill in job and self._kill:
+            with Path(self._marker).open("a") as marker:
+                marker.write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if job == ["raise"]:
+            raise ValueError("cannot be prepared")
+        if job == ["full"]:
+            raise EngineError("the disk is full")
+        return job
+
+    async def finish(self, ready: list[str], client: Client) -> tuple[str, ...]:
+        if ready == ["unpicklable"]:
+            return (lambda: None,)  # type: ignore[return-value]
+        return tuple(await asyncio.gather(*(ask(client, word, ready[0]) for word in ready)))
+
+    def close(self) -> None:
+        pass
+
+
+def lost(job: list[str], reason: str) -> tuple[str, ...]:
+    return ("lost", job[0], reason)
+
+
+def crew(servers: Servers, slots: int = 8, processes: int = 1, **kill: str) -> Crew[Any, Any, tuple[str, ...]]:
+    return Crew(servers, partial(Asking, **kill), lost, slots, HASTY, processes=processes)
+
+
+async def parrot(asked: Asked) -> web.StreamResponse:
+    return says(asked.prompt)
+
+
+def jobs(count: int, words: int = 3) -> list[list[str]]:
+    return [[f"{job}.{word}" for word in range(words)] for job in range(count)]
+
+
+def test_every_job_comes_back_once_from_several_processes() -> None:
+    with HttpDouble(parrot) as double:
+        results = list(crew(Servers([double]), processes=2).run(jobs(20)))
+        assert sorted(results) == sorted(map(tuple, jobs(20)))
+        assert len(double.asked) == 60
+
+
+def test_jobs_are_taken_as_the_server_answers() -> None:
+    taken = []
+
+    def stream() -> Iterator[list[str]]:
+        for job in jobs(200):
+            taken.append(job)
+            yield job
+
+    with HttpDouble(parrot) as double:
+        results = crew(Servers([double]), slots=2).run(stream())
+        next(results)
+        # Two under way, two waiting, and a job for each thread that prepares.
+        assert len(taken) <= 8
+        assert len(list(results)) == 199
+
+
+def test_no_server_is_started_for_no_work() -> None:
+    servers = Servers([HttpDouble()])
+    assert list(crew(servers).run([])) == []
+    assert servers.leases == 0
+
+
+def test_a_job_that_cannot_be_prepared_leaves_the_others() -> None:
+    with HttpDouble(parrot) as double:
+        results = list(crew(Servers([double])).run([["raise"], *jobs(3)]))
+    assert [result for result in results if result[0] == "lost"] == [
+        ("lost", "raise", "preparing it failed: ValueError: cannot be prepared")
+    ]
+    assert len(results) == 4
+
+
+def test_what_no_job_can_be_prepared_without_ends_the_run() -> None:
+    with HttpDouble(parrot) as double, pytest.raises(EngineError, match="the disk is full"):
+        list(crew(Servers([double])).run([["full"], *jobs(3)]))
+
+
+def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sent_again() -> None:
+    with ExitStack() as stack:
+        second = stack.enter_context(HttpDouble(parrot))
+
+        async def die_at_ten(asked: Asked) -> web.StreamResponse:
+            if asked.number == 10:
+                first.die_soon()
+            if asked.number >= 10:
+                await asyncio.sleep(60)
+            return says(asked.prompt)
+
+        first = stack.enter_context(HttpDouble(die_at_ten))
+        servers = Servers([first, second])
+        results = list(crew(servers, slots=4).run(jobs(10)))
+        assert sorted(results) == sorted(map(tuple, jobs(10)))
+        assert len(servers.restarts) == 1
+        answered = {asked.prompt for asked in first.asked[:10]}
+        again = [asked.prompt for asked in second.asked]
+        assert len(again) == len(set(again)) == 20
+        assert answered.isdisjoint(again)
+
+
+def test_a_server_that_hangs_is_replaced() -> None:
+    async def never(asked: Asked) -> web.StreamResponse:
+        await asyncio.sleep(600)
+        return says("never seen")
+
+    with HttpDouble(never, probe=never) as hanging, HttpDouble(parrot) as good:
+        servers = Servers([hanging, good])
+        brisk = Patience(seconds=0.5, attempts=4, wait=0.001)
+        results = list(Crew(servers, Asking, lost, 4, brisk, processes=1).run(jobs(4)))
+        assert sorted(results) == sorted(map(tuple, jobs(4)))
+        assert len(servers.restarts) == 1
+
+
+def test_two_processes_that_lose_the_server_together_lead_to_one_restart() -> None:
+    with HttpDouble() as gone, HttpDouble(parrot) as good:
+        gone.die()
+        servers = Servers([gone, good])
+        assert len(list(crew(servers, processes=2).run(jobs(12)))) == 12
+        assert len(servers.restarts) == 1
+
+
+def test_a_replica_that_came_back_at_another_url_is_used_there() -> None:
+    with HttpDouble(parrot) as gone, HttpDouble(parrot) as good, HttpDouble(parrot) as moved:
+        gone.die()
+        servers = Moving([gone, good, moved])
+        given: list[list[str]] = []
+
+        def stream() -> Iterator[list[str]]:
+            deadline = time.monotonic() + SOON
+            for number in itertools.count():
+                if len(moved.asked) > 5:
+                    return
+                assert time.monotonic() < deadline, "it was never used"
+                given.append([f"{number}.0"])
+                yield given[-1]
+
+        results = list(crew(servers, processes=2).run(stream()))
+        assert sorted(results) == sorted(map(tuple, given))
+        assert servers.doubts == [gone.url]
+        assert servers.restarts == []
+
+
+def test_pages_are_prepared_while_a_replica_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    well = threading.Event()
+    monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 0.1)
+
+    given: list[list[str]] = []
+
+    def stream() -> Iterator[list[str]]:
+        while not well.is_set():
+            given.append([f"{len(given)}.0"])
+            yield given[-1]
+
+    with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble(parrot) as good:
+        servers = Pair([bad, good])
+        patience = Patience(seconds=3600, wait=0.001)
+        coming = Crew(servers, Asking, lost, 4, patience, processes=1, threads=1).run(stream())
+        results = []
+        while not bad.probes:
+            results.append(next(coming))
+        results += [next(coming) for _ in range(30)]  # more than were prepared
+        assert servers.doubts == []
+        well.set()
+        assert sorted([*results, *coming]) == sorted(map(tuple, given))
+
+
+def test_a_server_that_cannot_be_restarted_ends_the_run_with_its_reason() -> None:
+    with HttpDouble() as gone:
+        gone.die()
+        with pytest.raises(EngineError, match="keeps dying"):
+            list(crew(Servers([gone])).run(jobs(3)))
+
+
+def test_a_request_that_outlives_no_server_is_given_up() -> None:
+    async def poison(asked: Asked) -> web.StreamResponse:
+        if asked.prompt == "poison":
+            asked.double.die_soon()
+            await asyncio.sleep(60)
+        return says(asked.prompt)
+
+    with ExitStack() as stack:
+        doubles = [stack.enter_context(HttpDouble(poison)) for _ in range(4)]
+        results = list(crew(Servers(doubles), slots=1).run([["poison"], ["fine"]]))
+    assert ("fine",) in results
+    assert any(result[0] == "lost" and "died 3 times" in result[2] for result in results)
+
+
+def test_a_killed_client_process_is_replaced_and_its_other_jobs_are_done(tmp_path: Path) -> None:
+    marker = tmp_path / "kills"
+    with HttpDouble(echo) as double:
+        results = list(crew(Servers([double]), processes=2, kill="5.0", marker=str(marker)).run(jobs(12)))
+    assert len(results) == 12
+    assert [result[:2] for result in results if result[0] == "lost"] == [("lost", "5.0")]
+    assert len(marker.read_text()) == 2
+
+
+def test_a_result_that_cannot_travel_is_a_bug_and_says_so() -> None:
+    with HttpDouble(parrot) as double, pytest.raises(EngineError, match="cannot be handed over"):
+        list(crew(Servers([double]), processes=2).run([["unpicklable"]]))
+
+
+def test_a_caller_that_stops_early_leaves_nothing_running() -> None:
+    with HttpDouble(parrot) as double:
+        results = crew(Servers([double]), processes=2).run(jobs(50))
+        next(results)
+        results.close()  # type: ignore[attr-defined]
+        import multiprocessing
+
+        assert multiprocessing.active_children() == []

@@ -1,0 +1,249 @@
+"""vLLM itself, on the CPU with tiny random checkpoints, through `VLLMServer`. Three or four starts of half a minute."""
+
+import base64
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from resources.errors import EngineError
+from resources.vllm.endpoint import Endpoint, Meter
+from resources.vllm.flags import serve_arguments
+from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
+from tests.support.lease_client import CLIENT
+from tests.support.tiny_vlm import save_glm_ocr, save_qwen3_vl
+from tests.support.vllm_cpu import cpu_server, needs_vllm, program
+
+pytestmark = [needs_vllm, pytest.mark.timeout(900)]
+
+SOON = 120.0
+ROOT = Path(__file__).resolve().parents[2]
+AT_ONCE = 256
+
+
+class Warm:
+    """One server for all tests that leave a living one behind."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+        self.server = VLLMServer(**fields)
+        self._lease = ExitStack()
+        self._endpoint: Endpoint | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            self._endpoint = self._lease.enter_context(self.server.lease())
+        return self._endpoint
+
+    @property
+    def state(self) -> State:
+        state = ServerFolder(self.endpoint.folder or Path()).state
+        assert state is not None
+        return state
+
+    def restart(self) -> Endpoint:
+        self._endpoint = self.server.restart(self.endpoint)
+        return self._endpoint
+
+    def release(self) -> None:
+        self._lease.close()
+        self._endpoint = None
+
+    def processes(self) -> list[psutil.Process]:
+        """The guard and everything below it."""
+        guard = psutil.Process(self.state.sessions[0][0])
+        return [guard, *guard.children(recursive=True)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("runtime")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KOPUB_RUNTIME", str(folder))
+        patch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    checkpoint = save_glm_ocr(tmp_path_factory.mktemp("glm-ocr"))
+    warm = Warm(cpu_server(checkpoint, idle_seconds=3))
+    yield warm
+    warm.release()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SOON
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+    return value
+
+
+def living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def picture(seed: int) -> str:
+    """A unique PNG of 140 x 56 pixels."""
+    import cv2
+    import numpy as np
+
+    pixels = np.random.default_rng(seed).integers(0, 255, (56, 140, 3), np.uint8)
+    return f"data:image/png;base64,{base64.b64encode(cv2.imencode('.png', pixels)[1].tobytes()).decode()}"
+
+
+def ask(endpoint: Endpoint, path: str, body: dict[str, Any]) -> Any:
+    """The server's answer to a POST; raises as urllib does."""
+    data = json.dumps({"model": endpoint.model, **body}).encode()
+    headers = {"Authorization": f"Bearer {endpoint.api_key}", "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(endpoint.urls[0] + path, data, headers), timeout=SOON) as answer:
+        return json.loads(answer.read())
+
+
+def read(endpoint: Endpoint, seed: int, tokens: int = 16, to_the_last: bool = False) -> dict[str, Any]:
+    """The answer to one picture; `to_the_last` token even when the model would end earlier."""
+    content = [
+        {"type": "image_url", "image_url": {"url": picture(seed)}},
+        {"type": "text", "text": "Text Recognition:"},
+    ]
+    messages = [{"role": "user", "content": content}]
+    body = {"messages": messages, "max_tokens": tokens, "temperature": 0, "ignore_eos": to_the_last}
+    return ask(endpoint, "/v1/chat/completions", body)["choices"][0]
+
+
+def client(fields: dict[str, Any], seconds: float) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", CLIENT, json.dumps(fields), str(seconds)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout is not None
+    return process.stdout.readline().split()
+
+
+def test_256_pictures_at_once_are_all_read_and_told_in_the_figures(warm: Warm) -> None:
+    endpoint = warm.endpoint
+    meter = Meter(endpoint)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(lambda seed: read(endpoint, seed), range(AT_ONCE)))
+    texts = [answer["message"]["content"] for answer in answers]
+    assert all(texts)
+    assert len(set(texts)) > AT_ONCE / 2  # each its own
+    figures = meter.report(endpoint)
+    finished = sum(float(value) for name, value in figures.items() if name.startswith("finished_"))
+    assert finished == AT_ONCE
+    assert figures["prefix_cache_hits"] == figures["image_cache_hits"] == 0
+    assert float(figures["mean_in_server"]) > 1
+
+
+def test_the_key_is_needed_and_is_told_to_nobody(warm: Warm) -> None:
+    endpoint = warm.endpoint
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        read(dataclasses.replace(endpoint, api_key="guess"), 0)
+    assert endpoint.folder is not None
+    assert not any(endpoint.api_key in path.read_text() for path in endpoint.folder.glob("*.log*"))
+    assert not any(endpoint.api_key in " ".join(process.cmdline()) for process in warm.processes())
+
+
+def test_a_second_process_finds_it_warm_and_may_be_killed(warm: Warm) -> None:
+    endpoint = warm.endpoint
+    other = client(warm.fields, 3600)
+    assert said(other) == [str(endpoint.boot), endpoint.urls[0]]
+    other.kill()
+    other.wait()
+    assert read(endpoint, 1)
+
+
+def test_a_stopped_engine_is_found_out_and_replaced(warm: Warm) -> None:
+    endpoint = warm.endpoint
+    old = warm.processes()
+    engine = next(process for process in old if "EngineCore" in process.name())
+    engine.suspend()
+    assert not endpoint.alive(3)
+    renewed = warm.restart()
+    assert renewed.boot > endpoint.boot
+    assert not living(old)
+    assert read(renewed, 2)
+
+
+def test_a_server_killed_in_use_is_started_once_however_many_ask(warm: Warm) -> None:
+    endpoint = warm.endpoint
+    old = warm.processes()
+    with ThreadPoolExecutor(8) as pool:
+        under_way = [pool.submit(read, endpoint, seed, 4000, True) for seed in range(8)]
+        until(lambda: endpoint.samples()["vllm:num_requests_running"] > 0)
+        old[1].kill()
+        assert all(request.exception() is not None for request in under_way)
+        renewed = list(pool.map(lambda _: warm.server.restart(endpoint), range(8)))
+    assert {one.boot for one in renewed} == {endpoint.boot + 1}
+    assert not living(old)
+    assert read(warm.restart(), 3)
+
+
+def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
+    _ = warm.endpoint
+    folder = ServerFolder(warm.endpoint.folder or Path())
+    processes = warm.processes()
+    other = client(warm.fields, 3600)
+    said(other)
+    warm.release()
+    other.kill()
+    other.wait()
+    until(lambda: not living(processes))
+    until(lambda: (state := folder.state) and state.phase is Phase.STOPPED)
+
+
+def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path: Path) -> None:
+    embedding = Warm(cpu_server(save_qwen3_vl(tmp_path / "qwen3-vl"), runner="pooling"))
+    endpoint = embedding.endpoint
+    vectors = ask(endpoint, "/v1/embeddings", {"input": ["한국어 문서", "둘째"]})["data"]
+    assert [len(vector["embedding"]) for vector in vectors] == [128, 128]
+    processes = embedding.processes()
+    os.kill(embedding.state.supervisor, signal.SIGKILL)
+    until(lambda: not living(processes))
+    embedding.release()
+
+
+def test_this_vllm_knows_every_flag_that_a_profile_leads_to() -> None:
+    everything = {"quantization": "fp8", "kv_cache_dtype": "fp8", "kv_cache_memory": "1G", "speculative": {"a": 1}}
+    everything |= {"gpu_memory_utilization": 0.9, "prefix_caching": True}
+    sections = [everything, {}]
+    for profile in sorted((ROOT / "profiles").glob("*.yaml")):
+        for section in yaml.safe_load(profile.read_text("utf-8")).values():
+            if isinstance(section, dict) and "server" in section:
+                sections.append({key: value for key, value in section["server"].items() if key != "version"})
+    pinned = [VLLMServer(**{"model": "org/model", "revision": "abc", **section}) for section in sections]
+    arguments = {word for server in pinned for word in serve_arguments(server)}
+    listing = subprocess.run([str(program()), "serve", "--help=all"], capture_output=True, text=True, check=True)
+    known = set(re.findall(r"(?<![\w-])-[\w-]+", listing.stdout))
+    assert {word.partition(".")[0] for word in arguments if word.startswith("-")} - known == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extra_flags": ["--no-such-flag"]}, r"does not know a flag.*--no-such-flag"),
+        ({}, "cannot be found or read"),
+    ],
+)
+def test_a_start_that_cannot_work_says_why(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=message):
+        VLLMServer(**cpu_server(tmp_path, **changes)).lease().__enter__()

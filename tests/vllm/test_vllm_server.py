@@ -1,0 +1,945 @@
+"""The managed server's life: with a double of `vllm serve` here, with vLLM itself in test_vllm_cpu.py."""
+
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+from aiohttp import web
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from kopub_cli.serve import app
+from resources.errors import EngineError
+from resources.vllm.client.client import Client, Patience
+from resources.vllm.client.worker_pool import Crew
+from resources.vllm.endpoint import Endpoint, Meter
+from resources.vllm.flags import serve_arguments, serve_environment
+from resources.vllm.plugin import SWITCH
+from resources.vllm.running_servers import servers, stop
+from resources.vllm.server import VLLMServer
+from resources.vllm.server_metrics import parse, report
+from resources.vllm.supervisor.diagnosis import likely_cause
+from resources.vllm.supervisor.gpu_turns import visible
+from resources.vllm.supervisor.probe import probe
+from resources.vllm.supervisor.progress import LogTail
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
+from tests.doubles.http_double import HttpDouble
+from tests.support.lease_client import CLIENT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
+
+STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]
+ROOT = Path(__file__).resolve().parents[2]
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime folder of the test's own, and none of its processes left after it."""
+    folder = tmp_path / "run"
+    monkeypatch.setenv("KOPUB_RUNTIME", str(folder))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield folder
+    for path in folder.glob("*/state.json"):
+        state = ServerFolder(path.parent).state
+        if state is not None and psutil.pid_exists(state.supervisor):
+            os.kill(state.supervisor, signal.SIGTERM)
+    until(lambda: not processes(tmp_path))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """What the double takes for a model; its path marks every process that belongs to this test."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def fields(checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
+    """Keys of a profile's `server` section."""
+    return {
+        "model": str(checkpoint),
+        "command": STUB,
+        "gpus": [],
+        "env": {"OF_TEST": str(tmp_path)},
+        "idle_seconds": 0.5,
+        "hang_seconds": 1.0,
+        "start_timeout": SOON,
+    }
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What `condition` says once it is true."""
+    deadline = time.monotonic() + SOON
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+    return value
+
+
+def processes(tmp_path: Path) -> list[psutil.Process]:
+    """Every process of this test's servers: guards, servers and engines, but no client."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            if environment.get("OF_TEST") == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
+    with urllib.request.urlopen(endpoint.urls[replica] + path, timeout=SOON) as response:
+        return json.loads(response.read())
+
+
+def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> None:
+    probe(endpoint.targets[replica], seconds)
+
+
+def client(fields: dict[str, Any], seconds: float) -> subprocess.Popen[str]:
+    """Another process that holds a lease for `seconds`."""
+    words = [sys.executable, "-c", CLIENT, json.dumps(fields), str(seconds)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stdout is not None
+    return process.stdout.readline().split()
+
+
+def state_of(server: VLLMServer, runtime: Path) -> Any:
+    return ServerFolder(runtime / server.key).state
+
+
+# --- a start and an end -------------------------------------------------------------------------
+
+
+def test_nothing_starts_before_the_lease_and_nothing_stays_after_the_idle_time(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    server = VLLMServer(**fields)
+    server.recipe_parts()
+    assert not processes(tmp_path)
+    with server.lease() as endpoint:
+        generate(endpoint)
+        server_pid, engine_pid = get(endpoint, "/processes")
+        assert {server_pid, engine_pid} <= {process.pid for process in processes(tmp_path)}
+    until(lambda: not processes(tmp_path))
+    until(lambda: state_of(server, runtime).phase is Phase.STOPPED)
+    assert "nobody used it" in state_of(server, runtime).reason
+
+
+def test_only_loopback_listens_and_the_key_is_in_no_argument_and_no_log(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        assert endpoint.urls[0].startswith("http://127.0.0.1:")
+        assert len(endpoint.api_key) > 30
+        assert endpoint.api_key not in repr(endpoint)
+        assert not any(endpoint.api_key in " ".join(process.cmdline()) for process in processes(tmp_path))
+        logs = [path.read_text() for path in (runtime / server.key).glob("*.log*")]
+        assert logs
+        assert not any(endpoint.api_key in log for log in logs)
+        assert (runtime / server.key / "state.json").stat().st_mode & 0o077 == 0
+        with pytest.raises(Exception, match="401"):
+            generate(dataclasses.replace(endpoint, api_key="guess"))
+
+
+def test_a_second_process_finds_the_server_warm(fields: dict[str, Any]) -> None:
+    with VLLMServer(**fields).lease() as endpoint:
+        other = client(fields, 0)
+        assert said(other) == [str(endpoint.boot), endpoint.urls[0]]
+        assert other.wait(SOON) == 0
+    with VLLMServer(**fields).lease() as again:
+        assert again == endpoint
+
+
+def test_processes_that_come_at_once_start_one_server(fields: dict[str, Any]) -> None:
+    fields["env"]["STUB_BOOT"] = "1"
+    clients = [client(fields, 0) for _ in range(3)]
+    assert len({tuple(said(process)) for process in clients}) == 1
+    assert [process.wait(SOON) for process in clients] == [0, 0, 0]
+
+
+def test_who_comes_while_it_stops_gets_a_new_one(fields: dict[str, Any]) -> None:
+    server = VLLMServer(**{**fields, "idle_seconds": 0})
+    boots: list[int] = []
+    for _ in range(3):
+        with server.lease() as endpoint:
+            generate(endpoint)
+            boots.append(endpoint.boot)
+    assert boots == sorted(boots)
+
+
+def test_another_model_or_another_content_is_another_server(fields: dict[str, Any], checkpoint: Path) -> None:
+    server = VLLMServer(**fields)
+    assert server.key == VLLMServer(**{**fields, "idle_seconds": 99}).key
+    assert server.key != VLLMServer(**{**fields, "max_num_seqs": 8}).key
+    before = server.key, server.recipe_parts()
+    (checkpoint / "config.json").write_text('{"new": 1}')
+    after = VLLMServer(**fields)
+    assert after.key != before[0]
+
+
+def test_an_error_of_its_user_stays_what_it_is(fields: dict[str, Any]) -> None:
+    with pytest.raises(TimeoutError, match="mine"), VLLMServer(**fields).lease():
+        raise TimeoutError("mine")
+
+
+def test_a_lease_in_a_run_is_told_in_dagsters_log(fields: dict[str, Any]) -> None:
+    class Reader(dg.ConfigurableResource):
+        server: VLLMServer
+
+    @dg.asset
+    def texts(reader: Reader) -> dg.MaterializeResult:
+        with reader.server.lease() as endpoint:
+            meter = Meter(endpoint)
+            generate(endpoint)
+            return dg.MaterializeResult(metadata=meter.report(endpoint))
+
+    instance = dg.DagsterInstance.ephemeral()
+    result = dg.materialize([texts], resources={"reader": Reader(server=VLLMServer(**fields))}, instance=instance)
+    metadata = result.asset_materializations_for_node("texts")[0].metadata
+    assert metadata["generated_tokens"].value == 1
+    messages = [record.user_message for record in instance.all_logs(result.run_id)]
+    assert any("is ready after" in message for message in messages)
+
+
+def test_a_relative_folder_is_found_by_a_server_that_runs_elsewhere(
+    fields: dict[str, Any], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    with VLLMServer(**{**fields, "model": checkpoint.name}).lease() as endpoint:
+        assert endpoint.model == str(checkpoint)
+        generate(endpoint)
+
+
+def test_replicas_have_a_url_each(fields: dict[str, Any], tmp_path: Path) -> None:
+    with VLLMServer(**{**fields, "replicas": 2, "gpus": [1, 3]}).lease() as endpoint:
+        assert len(set(endpoint.urls)) == 2
+        assert endpoint.alive(SOON)
+        gpus = [process.environ().get("CUDA_VISIBLE_DEVICES") for process in processes(tmp_path)]
+        assert set(gpus) == {"1", "3"}
+
+
+# --- deaths -------------------------------------------------------------------------------------
+
+
+def test_a_killed_client_does_not_keep_the_server(fields: dict[str, Any], tmp_path: Path) -> None:
+    process = client(fields, 3600)
+    said(process)
+    assert processes(tmp_path)
+    process.kill()
+    process.wait()
+    until(lambda: not processes(tmp_path))
+
+
+def test_a_killed_supervisor_takes_the_server_along_and_a_restart_replaces_both(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        os.kill(state_of(server, runtime).supervisor, signal.SIGKILL)
+        until(lambda: not processes(tmp_path))
+        renewed = server.restart(endpoint)
+        assert renewed.boot > endpoint.boot
+        generate(renewed)
+
+
+def test_a_supervisor_killed_while_it_stops_is_replaced(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        os.kill(state_of(server, runtime).supervisor, signal.SIGKILL)
+        until(lambda: not processes(tmp_path))
+        folder = ServerFolder(runtime / server.key)
+        folder.write_state(moved(state_of(server, runtime), Phase.STOPPING))
+        generate(server.restart(endpoint))
+
+
+def test_a_killed_guard_takes_the_server_along(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        old = processes(tmp_path)
+        os.kill(state_of(server, runtime).sessions[0][0], signal.SIGKILL)
+        generate(server.restart(endpoint))
+        assert not set(old) & set(processes(tmp_path))
+
+
+def test_what_two_killed_keepers_left_is_ended_by_the_next_start(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        old = processes(tmp_path)
+        state = state_of(server, runtime)
+        for pid in (state.supervisor, state.sessions[0][0]):
+            os.kill(pid, signal.SIGSTOP)  # so that neither notices the other's end
+        for pid in (state.supervisor, state.sessions[0][0]):
+            os.kill(pid, signal.SIGKILL)
+        generate(server.restart(endpoint))
+        assert not set(old) & set(processes(tmp_path))
+
+
+def test_a_server_killed_in_use_is_started_once_however_many_ask(fields: dict[str, Any]) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        os.kill(get(endpoint, "/processes")[0], signal.SIGKILL)
+        with ThreadPoolExecutor(8) as pool:
+            renewed = list(pool.map(server.restart, [endpoint] * 8))
+        assert {one.boot for one in renewed} == {endpoint.boot + 1}
+        generate(renewed[0])
+
+
+def test_a_hanging_engine_is_found_out_and_replaced(fields: dict[str, Any], tmp_path: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        assert endpoint.alive(SOON)
+        old = processes(tmp_path)
+        os.kill(get(endpoint, "/processes")[1], signal.SIGSTOP)
+        assert not endpoint.alive(1.0)
+        renewed = server.restart(endpoint)
+        assert renewed.boot == endpoint.boot + 1
+        generate(renewed)
+        assert not set(old) & set(processes(tmp_path))
+
+
+def test_a_busy_server_is_not_taken_for_a_hanging_one(fields: dict[str, Any]) -> None:
+    fields["env"]["STUB_STEP"] = "0.2"
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint, ThreadPoolExecutor(30) as pool:
+        before = get(endpoint, "/processes")
+        queue = [pool.submit(generate, endpoint) for _ in range(30)]
+        until(lambda: endpoint.samples()["vllm:generation_tokens_total"] > 1)
+        assert endpoint.alive(1.0)
+        mistaken = server.restart(endpoint)
+        assert mistaken.boot == endpoint.boot + 1
+        assert get(mistaken, "/processes") == before
+        for request in queue:
+            request.result()
+
+
+def test_restarts_are_bounded(fields: dict[str, Any], tmp_path: Path) -> None:
+    server = VLLMServer(**{**fields, "max_restarts": 1})
+    with server.lease() as endpoint:
+        os.kill(get(endpoint, "/processes")[0], signal.SIGKILL)
+        second = server.restart(endpoint)
+        os.kill(get(second, "/processes")[0], signal.SIGKILL)
+        with pytest.raises(EngineError, match="restarted 1 times within the hour"):
+            server.restart(second)
+    until(lambda: not processes(tmp_path))
+    with server.lease() as fresh:  # a new user begins anew
+        generate(fresh)
+
+
+# --- one replica of several ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(fields: dict[str, Any]) -> VLLMServer:
+    return VLLMServer(**{**fields, "replicas": 2})
+
+
+def ready(server: VLLMServer, runtime: Path, boot: int) -> Callable[[], bool]:
+    return lambda: (state := state_of(server, runtime)).phase is Phase.READY and state.boot == boot
+
+
+class Reading:
+    """A handler whose job is the text of one request."""
+
+    def prepare(self, job: str) -> str:
+        return job
+
+    async def finish(self, ready: str, client: Client) -> str:
+        content = [{"type": "text", "text": ready}]
+        body = json.dumps({"model": await client.model(), "messages": [{"role": "user", "content": content}]})
+        answer = await client.post("/v1/chat/completions", body.encode(), lambda said: said["choices"], ready, 1.0)
+        return f"{ready} {answer[0][0]['message']['content']}"
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_replica_that_hangs_is_restarted_by_itself_while_a_run_goes_on(fields: dict[str, Any], runtime: Path) -> None:
+    fields["env"]["STUB_STEP"] = "0.02"
+    server = VLLMServer(**{**fields, "replicas": 2})
+    with server.lease() as endpoint:
+        before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
+        given: list[str] = []
+
+        def used_again() -> bool:
+            if not ready(server, runtime, endpoint.boot + 1)():
+                return False
+            # Its readiness and a look at it are two.
+            return dataclasses.replace(endpoint, urls=endpoint.urls[1:]).samples()["vllm:generation_tokens_total"] > 9
+
+        def stream() -> Iterator[str]:
+            deadline = time.monotonic() + SOON
+            for number in itertools.count():
+                if number == 10:
+                    os.kill(before[1][1], signal.SIGSTOP)
+                elif number > 10 and used_again():
+                    return
+                assert time.monotonic() < deadline, "it was never used again"
+                given.append(str(number))
+                yield given[-1]
+
+        crew = Crew(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, Patience(1.0, 4, 0.01), 1)
+        results = list(crew.run(stream()))
+        assert sorted(results) == sorted(f"{text} read" for text in given)
+        assert get(endpoint, "/processes", 0) == before[0]
+        assert not set(get(endpoint, "/processes", 1)) & set(before[1])
+
+
+def test_only_the_replica_in_doubt_is_looked_at(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
+        for _, engine in before:
+            os.kill(engine, signal.SIGSTOP)  # the first is as one that works on something long
+        assert pair.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint
+        until(ready(pair, runtime, endpoint.boot + 1))
+        os.kill(before[0][1], signal.SIGCONT)
+        generate(endpoint)
+        generate(endpoint, replica=1)
+        assert get(endpoint, "/processes", 0) == before[0]
+        assert get(endpoint, "/processes", 1) != before[1]
+
+
+def test_a_replica_doubted_without_reason_or_too_late_lives_on(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        before = get(endpoint, "/processes", 1)
+        os.kill(before[1], signal.SIGSTOP)
+        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(pair, runtime, endpoint.boot + 1))
+        healed = get(endpoint, "/processes", 1)
+        assert healed != before
+        ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # of who asked for the old one
+        now = pair.heal(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
+        assert (now.boot, now.urls) == (endpoint.boot + 1, endpoint.urls)
+        until(ready(pair, runtime, endpoint.boot + 2))
+        assert get(endpoint, "/processes", 1) == healed
+        assert len(state_of(pair, runtime).restarts) == 1
+
+
+def test_who_comes_while_a_replica_is_restarted_waits_for_it(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    held = tmp_path / "held"
+    fields["env"]["STUB_HELD"] = str(held)
+    fields["replicas"] = 2
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        held.touch()
+        os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
+        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(lambda: state_of(server, runtime).phase is Phase.STARTING)
+        assert server.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
+        assert "starting, 1 restarts" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
+        generate(endpoint)
+        other = client(fields, 0)
+        held.unlink()
+        assert said(other) == [str(endpoint.boot + 1), endpoint.urls[0]]
+        assert other.wait(SOON) == 0
+        assert endpoint.alive(SOON)
+
+
+def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    lost = tmp_path / "lost"
+    lost.touch()
+    fields["env"]["STUB_LOSE_PORT"] = str(lost)
+    server = VLLMServer(**{**fields, "replicas": 2})
+    with server.lease() as endpoint:
+        lost.unlink()
+        os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
+        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(server, runtime, endpoint.boot + 1))
+        now = server.heal(endpoint, endpoint.urls[1], "nobody listens")
+        assert now.urls[0] == endpoint.urls[0]
+        assert now.urls[1] != endpoint.urls[1]
+        generate(now, replica=1)
+        assert server.restart(endpoint) == now
+        assert now.alive(SOON)
+
+
+def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLLMServer, runtime: Path) -> None:
+    with pair.lease() as endpoint:
+        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        until(ready(pair, runtime, endpoint.boot + 1))
+        for replica in (0, 1):
+            os.kill(get(endpoint, "/processes", replica)[1], signal.SIGSTOP)
+        renewed = pair.restart(endpoint)
+        assert renewed.boot == endpoint.boot + 2
+        assert renewed.alive(SOON)
+
+
+def test_nothing_is_done_for_a_replica_of_external_servers(fields: dict[str, Any], runtime: Path) -> None:
+    with VLLMServer(**fields).lease() as managed:
+        external = VLLMServer(mode="external", model="m", revision="r", urls=list(managed.urls))
+        assert external.heal(managed, managed.urls[0], "it hangs") == managed
+        assert not list(runtime.glob("*/restart-*"))
+
+
+# --- starts that fail ---------------------------------------------------------------------------
+
+
+def test_a_failed_start_says_why_and_leaves_nothing(fields: dict[str, Any], tmp_path: Path) -> None:
+    fields["env"]["STUB_LAST_WORDS"] = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    with pytest.raises(EngineError, match=r"memory does not suffice.*Tried to allocate 2\.00 GiB") as caught:
+        VLLMServer(**fields).lease().__enter__()
+    assert "\n" not in str(caught.value)
+    until(lambda: not processes(tmp_path))
+
+
+def test_of_several_replicas_the_log_of_the_failed_one_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
+    fields["env"]["STUB_GPU"] = str(tmp_path / "gpu")  # has room for one
+    with pytest.raises(EngineError, match="memory does not suffice") as caught:
+        VLLMServer(**{**fields, "replicas": 2}).lease().__enter__()
+    log = Path(str(caught.value).rpartition("its log is ")[2])
+    assert "out of memory" in log.read_text()
+
+
+def test_a_second_try_after_a_failed_start_really_tries(fields: dict[str, Any], tmp_path: Path) -> None:
+    once = tmp_path / "lost"
+    once.touch()
+    fields["env"]["STUB_LOSE_PORT"] = str(once)
+    once.unlink()
+    server = VLLMServer(**{**fields, "port": free_port()})
+    with pytest.raises(EngineError, match="the port is taken"):
+        server.lease().__enter__()
+    with server.lease() as endpoint:
+        generate(endpoint)
+
+
+def test_a_port_lost_between_choice_and_use_is_replaced(fields: dict[str, Any], tmp_path: Path) -> None:
+    fields["env"]["STUB_LOSE_PORT"] = str(tmp_path / "lost")
+    with VLLMServer(**fields).lease() as endpoint:
+        generate(endpoint)
+
+
+def test_a_fixed_port_that_is_taken_is_named(fields: dict[str, Any]) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EngineError, match=f"port {port} is taken"):
+            VLLMServer(**{**fields, "port": port}).lease().__enter__()
+
+
+def test_a_start_that_takes_too_long_is_ended(fields: dict[str, Any], tmp_path: Path) -> None:
+    fields["env"]["STUB_BOOT"] = "600"
+    with pytest.raises(EngineError, match="not ready within 1 s"):
+        VLLMServer(**{**fields, "start_timeout": 1}).lease().__enter__()
+    until(lambda: not processes(tmp_path))
+
+
+def test_another_version_than_the_pinned_one_is_refused(fields: dict[str, Any]) -> None:
+    fields["env"]["STUB_VERSION"] = "0.26.0"
+    with pytest.raises(EngineError, match=r"it is vLLM 0\.26\.0, the profile says 0\.32\.0"):
+        VLLMServer(**{**fields, "version": "0.32.0"}).lease().__enter__()
+
+
+def test_a_build_of_the_pinned_version_is_accepted(fields: dict[str, Any]) -> None:
+    fields["env"]["STUB_VERSION"] = "0.32.0+cu130"
+    with VLLMServer(**{**fields, "version": "0.32.0"}).lease() as endpoint:
+        generate(endpoint)
+
+
+def test_a_program_that_is_not_there_is_named(fields: dict[str, Any]) -> None:
+    with pytest.raises(EngineError, match="no-such-vllm is not installed"):
+        VLLMServer(**{**fields, "command": ["no-such-vllm", "serve"]}).lease().__enter__()
+
+
+def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    fields["env"]["STUB_BOOT"] = "600"
+    server = VLLMServer(**fields)
+    process = client(fields, 0)
+    until(lambda: (state := state_of(server, runtime)) and state.phase is Phase.STARTING)
+    os.kill(state_of(server, runtime).supervisor, signal.SIGTERM)
+    assert process.wait(SOON) == 1
+    until(lambda: not processes(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("OSError: [Errno 98] Address already in use", "port is taken"),
+        ("(EngineCore pid=1) ERROR 11-21 12:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory.", "memory"),
+        ("ValueError: Free memory on device (4.1/8.0 GiB) is less than desired GPU memory utilization", "memory"),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "driver"),
+        ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "cannot be found"),
+        ("RuntimeError: Cannot find any model weights with `/models/x`", "cannot be found"),
+        ("vllm: error: unrecognized arguments: --no-such-flag", "does not know a flag"),
+        ("ValueError: Model architectures ['X'] are not supported for now.", "another version"),
+        ("OSError: [Errno 28] No space left on device", "disk is full"),
+    ],
+)
+def test_the_log_tells_the_cause(line: str, cause: str) -> None:
+    assert cause in likely_cause(["INFO started", line, "RuntimeError: Engine core initialization failed."])
+
+
+def test_an_unknown_cause_is_the_last_error_without_its_prefixes() -> None:
+    lines = ["(APIServer pid=7) ERROR 11-21 12:00:00 [x.py:3] ValueError: odd", "bye"]
+    assert likely_cause(lines) == "ValueError: odd"
+    assert likely_cause([]) == "it printed nothing"
+    assert "SIGKILL" in likely_cause(["INFO all is well"], status=137)
+
+
+# --- turns on a GPU -----------------------------------------------------------------------------
+
+
+def test_a_waiting_server_gets_the_gpu_of_one_that_nobody_uses(fields: dict[str, Any], tmp_path: Path) -> None:
+    ocr = {**fields, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0.2}
+    embedding = {**ocr, "max_num_seqs": 8}
+    with VLLMServer(**ocr).lease() as endpoint:
+        other = client(embedding, 0)
+        until(lambda: any(server.state.phase is Phase.WAITING for server in servers()))
+        generate(endpoint)  # undisturbed as long as it is used
+        pids = {process.pid for process in processes(tmp_path)}
+    assert said(other)
+    assert other.wait(SOON) == 0
+    assert not pids & {process.pid for process in processes(tmp_path)}
+
+
+def test_one_process_cannot_wait_for_itself(fields: dict[str, Any]) -> None:
+    ocr = {**fields, "gpus": [0]}
+    with (
+        VLLMServer(**ocr).lease(),
+        pytest.raises(EngineError, match="this process still uses"),
+        VLLMServer(**{**ocr, "max_num_seqs": 8}).lease(),
+    ):
+        pass
+
+
+def test_servers_that_fit_share_a_gpu(fields: dict[str, Any]) -> None:
+    ocr = {**fields, "gpus": [0], "share_gpu": True}
+    with VLLMServer(**ocr).lease() as one, VLLMServer(**{**ocr, "max_num_seqs": 8}).lease() as other:
+        generate(one)
+        generate(other)
+        assert one.urls != other.urls
+
+
+@pytest.fixture
+def sleepers(fields: dict[str, Any], tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two servers of one GPU, both able to sleep; the double dies of memory when both are awake."""
+    env = {**fields["env"], "STUB_GPU": str(tmp_path / "the-gpu")}
+    ocr = {**fields, "env": env, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0.2, "sleep_seconds": 3600}
+    return ocr, {**ocr, "max_num_seqs": 8}
+
+
+def test_a_server_sleeps_while_another_has_the_gpu_and_wakes_as_it_was(
+    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
+    lives: list[tuple[int, list[int]]] = []
+    for server in (ocr, embedding) * 3:
+        with server.lease() as endpoint:
+            generate(endpoint)
+            lives.append((endpoint.boot, get(endpoint, "/processes")))
+        assert state_of(server, runtime).phase is Phase.READY
+    assert lives[0::2] == [lives[0]] * 3  # the same processes, never started again
+    assert lives[1::2] == [lives[1]] * 3
+    assert state_of(ocr, runtime).phase is Phase.SLEEPING
+    assert "is woken up" in caplog.text
+    assert {server.state.phase for server in servers()} == {Phase.READY, Phase.SLEEPING}
+
+
+def test_a_used_server_is_not_sent_to_sleep(sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path) -> None:
+    ocr, embedding = sleepers
+    with VLLMServer(**ocr).lease() as endpoint:
+        other = client(embedding, 0)
+        until(lambda: any(server.state.phase is Phase.WAITING for server in servers()))
+        generate(endpoint)
+        assert state_of(VLLMServer(**ocr), runtime).phase is Phase.READY
+    assert said(other)
+    assert other.wait(SOON) == 0
+
+
+def test_a_sleeper_is_stopped_when_nobody_wakes_it(
+    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
+) -> None:
+    ocr, embedding = (VLLMServer(**{**fields, "sleep_seconds": 0.3}) for fields in sleepers)
+    with ocr.lease():
+        pass
+    with embedding.lease():
+        until(lambda: state_of(ocr, runtime).phase is Phase.STOPPED)
+    with ocr.lease() as endpoint:
+        assert endpoint.boot == 2
+        generate(endpoint)
+
+
+@pytest.mark.parametrize(("fault", "boot"), [("STUB_INSOMNIA", 2), ("STUB_COMA", 2)])
+def test_a_server_that_does_not_sleep_or_wake_is_started_anew(
+    fault: str, boot: int, sleepers: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    ocr, embedding = sleepers
+    faulty = VLLMServer(**{**ocr, "env": {**ocr["env"], fault: "1"}})
+    with faulty.lease():
+        pass
+    with VLLMServer(**embedding).lease() as endpoint:
+        generate(endpoint)
+    with faulty.lease() as endpoint:
+        assert endpoint.boot == boot
+        generate(endpoint)
+
+
+def test_a_sleeper_that_was_killed_is_started_anew(
+    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
+) -> None:
+    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
+    with ocr.lease() as endpoint:
+        pid = get(endpoint, "/processes")[0]
+    with embedding.lease():
+        assert state_of(ocr, runtime).phase is Phase.SLEEPING
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: state_of(ocr, runtime).phase is Phase.STOPPED)
+    with ocr.lease() as endpoint:
+        generate(endpoint)
+
+
+def test_a_killed_supervisor_of_a_sleeper_takes_it_along(
+    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
+) -> None:
+    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
+    with ocr.lease() as endpoint:
+        pids = set(get(endpoint, "/processes"))
+    with embedding.lease() as endpoint:
+        os.kill(state_of(ocr, runtime).supervisor, signal.SIGKILL)
+        until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+        generate(endpoint)  # the GPU is its own all the while
+    with ocr.lease() as endpoint:
+        generate(endpoint)
+
+
+def test_replicas_sleep_and_wake_together(sleepers: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    ocr, embedding = ({**fields, "env": {"OF_TEST": fields["env"]["OF_TEST"]}} for fields in sleepers)
+    two = VLLMServer(**{**ocr, "replicas": 2, "gpus": [0, 1]})
+    with two.lease() as first:
+        pass
+    with VLLMServer(**{**embedding, "gpus": [1]}).lease() as endpoint:
+        generate(endpoint)
+    with two.lease() as again:
+        assert again.boot == first.boot
+        assert again.alive(SOON)
+
+
+def test_a_gpu_is_an_index_among_the_visible_ones() -> None:
+    assert visible([0, 1], None) == ("0", "1")
+    assert visible([1], "4,GPU-7f") == ("GPU-7f",)
+    with pytest.raises(ValueError, match="GPU 2 is asked for"):
+        visible([2], "4,5")
+
+
+# --- external servers ---------------------------------------------------------------------------
+
+
+def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, Any], monkeypatch: Any) -> None:
+    with VLLMServer(**fields).lease() as managed:
+        monkeypatch.setenv("OUR_KEY", managed.api_key)
+        external = {"mode": "external", "model": managed.model, "api_key_env": "OUR_KEY", "hang_seconds": 1.0}
+        urls = [managed.urls[0], f"http://127.0.0.1:{free_port()}"]
+        with VLLMServer(**external, urls=urls).lease() as endpoint:
+            assert endpoint.urls == managed.urls
+            generate(endpoint)
+        with pytest.raises(EngineError, match=r"the profile says 0\.9"):
+            VLLMServer(**external, urls=urls, version="0.9").lease().__enter__()
+        with pytest.raises(EngineError, match=f"serves {managed.model}"):
+            VLLMServer(**{**external, "model": "other/model", "revision": "abc"}, urls=urls).lease().__enter__()
+    monkeypatch.delenv("OUR_KEY")
+    with pytest.raises(EngineError, match=r"OUR_KEY.* is not set"):
+        VLLMServer(**external, urls=urls).lease().__enter__()
+
+
+def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(request: web.Request) -> web.Response:
+        return web.Response(status=404)
+
+    monkeypatch.setattr("tests.doubles.http_double._version", none)
+    with HttpDouble() as double:
+        external: dict[str, Any] = {"model": "m", "revision": "r", "mode": "external", "images_per_prompt": 0}
+        external["urls"] = [double.url]
+        with VLLMServer(**external).lease() as endpoint:
+            assert endpoint.urls == (double.url,)
+        with pytest.raises(EngineError, match=r"does not say which vLLM it is .* leave `version` empty"):
+            VLLMServer(**external, version="0.32.0").lease().__enter__()
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "zai-org/GLM-OCR"}, "a commit of it must be pinned"),
+        ({"max_image_tokens": 6144, "max_num_batched_tokens": 4096}, "6144 tokens exceeds"),
+        ({"mode": "external"}, "at least one URL"),
+        ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_impossible_values_are_refused_at_load(fields: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        VLLMServer(**{**fields, **change})
+
+
+def test_the_flags_say_what_the_fields_say(fields: dict[str, Any]) -> None:
+    server = VLLMServer(
+        **{**fields, "model": "org/model", "revision": "abc", "quantization": "fp8", "speculative": {"method": "mtp"}},
+        extra_flags=["--enforce-eager"],
+    )
+    arguments = serve_arguments(server)
+    assert arguments[0] == "org/model"
+    flags = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+    assert flags["--revision"] == "abc"
+    assert flags["--quantization"] == "fp8"
+    assert json.loads(flags["--speculative-config"]) == {"method": "mtp"}
+    assert json.loads(flags["--limit-mm-per-prompt"]) == {"image": 1, "video": 0}
+    assert flags["--mm-processor-cache-gb"] == "0"
+    assert "--no-enable-prefix-caching" in flags
+    assert arguments[-1] == "--enforce-eager"
+    assert not {"--api-key", "--port"} & set(flags)
+
+
+def test_only_a_profile_turns_the_encoder_on(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    with VLLMServer(**fields).lease():
+        assert {process.environ()[SWITCH] for process in processes(tmp_path)} == {"0"}
+    assert serve_environment(VLLMServer(**{**fields, "env": {SWITCH: "1"}}))[SWITCH] == "1"
+
+
+def test_weights_are_identified_by_commit_or_by_content(fields: dict[str, Any], checkpoint: Path) -> None:
+    before = VLLMServer(**fields).recipe_parts()
+    copy = checkpoint.with_name("copy")
+    copy.mkdir()
+    (copy / "config.json").write_text("{}")
+    assert VLLMServer(**{**fields, "model": str(copy)}).recipe_parts() == before
+    (copy / ".cache").mkdir()
+    (copy / ".cache" / "downloaded").touch()
+    assert VLLMServer(**{**fields, "model": str(copy)}).recipe_parts() == before
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text("{}")
+    assert VLLMServer(**{**fields, "model": str(copy)}).recipe_parts() != before
+    assert VLLMServer(**{**fields, "model": "a/b", "revision": "c"}).recipe_parts()["revision"] == "c"
+    assert VLLMServer(**{**fields, "dtype": "float16"}).recipe_parts() != before
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+BEFORE = """
+vllm:prompt_tokens_total{engine="0"} 100
+vllm:generation_tokens_total{engine="0"} 50
+vllm:request_success_total{engine="0",finished_reason="stop"} 3
+vllm:request_success_total{engine="0",finished_reason="length"} 1
+vllm:e2e_request_latency_seconds_sum{engine="0"} 10
+vllm:prefix_cache_hits_total{engine="0"} 0
+"""
+AFTER = """
+vllm:prompt_tokens_total{engine="0"} 400
+vllm:generation_tokens_total{engine="0"} 20
+vllm:request_success_total{engine="0",finished_reason="stop"} 9
+vllm:request_success_total{engine="0",finished_reason="length"} 1
+vllm:e2e_request_latency_seconds_sum{engine="0"} 50
+vllm:prefix_cache_hits_total{engine="0"} 0
+"""
+
+
+def test_a_run_is_told_its_share_of_the_counters() -> None:
+    figures = report(parse(BEFORE), parse(AFTER), 10)
+    assert figures["prompt_tokens"] == 300
+    assert figures["prompt_tokens_per_second"] == 30
+    assert figures["generated_tokens"] == 20  # the server was started anew in between
+    assert figures["finished_stop"] == 6
+    assert "finished_length" not in figures
+    assert figures["mean_in_server"] == 4
+    assert figures["prefix_cache_hits"] == 0
+
+
+def test_a_server_that_is_gone_costs_the_figures_only(fields: dict[str, Any]) -> None:
+    with VLLMServer(**fields).lease() as endpoint:
+        meter = Meter(endpoint)
+        generate(endpoint)
+        assert meter.report(endpoint)["generated_tokens"] == 1
+        gone = dataclasses.replace(endpoint, urls=(f"http://127.0.0.1:{free_port()}",))
+        assert "not available" in str(meter.report(gone)["server_metrics"])
+
+
+def test_a_log_is_read_on_when_it_is_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = LogTail(log)
+    assert tail.lines() == []
+    log.write_text("(APIServer pid=1) INFO 11-21 12:00:00 [a.py:1] one\nhal")
+    assert tail.lines() == ["one"]
+    with log.open("a") as file:
+        file.write("f\n")
+    assert tail.lines() == ["half"]
+    log.rename(tmp_path / "log.1")
+    log.write_text("new\n")
+    assert tail.lines() == ["new"]
+
+
+# --- the command line ---------------------------------------------------------------------------
+
+
+def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    assert "No model server runs" in run(app, ["status"]).output
+    server = VLLMServer(**{**fields, "idle_seconds": 3600})
+    with server.lease() as endpoint:
+        shown = run(app, ["status"], env={"COLUMNS": "300"}).output
+        assert server.key[:6] in shown
+        assert str(os.getpid()) in shown
+        assert endpoint.api_key not in shown
+        assert isinstance(run(app, ["stop", server.key[:6]]).exception, EngineError)
+        generate(endpoint)
+    assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
+    assert run(app, ["stop"]).exit_code == 0
+    assert not processes(tmp_path)
+
+
+def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, Any], tmp_path: Path) -> None:
+    with VLLMServer(**fields).lease():
+        (server,) = servers()
+    until(lambda: not psutil.pid_exists(server.state.supervisor))
+    stop(server, force=True)  # a user of then is none now
+    assert not processes(tmp_path)
+
+
+def test_a_server_stopped_on_purpose_is_not_brought_back_by_its_user(fields: dict[str, Any], tmp_path: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease() as endpoint:
+        assert CliRunner().invoke(app, ["stop", "--force"]).exit_code == 0
+        with pytest.raises(EngineError, match="was stopped: it was asked to stop"):
+            server.restart(endpoint)
+    assert not processes(tmp_path)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]

@@ -1,0 +1,1 @@
+"""What developers of the project run: none of it is installed."""
