@@ -2,33 +2,19 @@
 
 import dagster as dg
 
-from kopub_assets.corpus_image_embeddings import corpus_image_embeddings
-from kopub_assets.corpus_text_embeddings import corpus_text_embeddings
-from kopub_assets.hf_release import hf_release
-from kopub_assets.layout_regions import layout_regions
-from kopub_assets.ocr_results import ocr_results
-from kopub_assets.parsed_texts import parsed_texts
-from kopub_assets.query_embeddings import query_embeddings
-from kopub_assets.raw_pages import raw_pages
-from kopub_assets.retrieval_scores import retrieval_scores
-from kopub_assets.upgrades.sensor import upgraded
-from resources.config.settings import load_settings
+from kopub_assets.build import build_assets
+from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.upgrades.sensor import with_upgrades
+from resources.config.settings import Settings, load_settings
 
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    settings = load_settings()
-    assets = [
-        raw_pages,
-        layout_regions,
-        ocr_results,
-        parsed_texts,
-        corpus_image_embeddings,
-        corpus_text_embeddings,
-        query_embeddings,
-        retrieval_scores,
-        hf_release,
-    ]
+    return definitions_of(load_settings())
+
+
+def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
+    """Assets, resources and the nightly sensor of a platform. Raises `ConfigError` and `SourceError`, one line each."""
     # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
     common = dg.Definitions(resources=settings.resources, executor=dg.in_process_executor)
-    return dg.Definitions.merge(upgraded(assets, settings.upgrades), common)
+    return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)

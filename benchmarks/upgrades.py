@@ -54,9 +54,7 @@ def fill() -> None:
     import dagster as dg
     import pyarrow as pa
 
-    from kopub_assets.materialize.provenance import provenance
-    from kopub_assets.recipes import PARENTS, engines_of, made_with, own_recipe
-    from kopub_assets.upgrades.stale_scan import source_of
+    from kopub_assets.graph import GRAPH
     from resources.config.settings import load_settings
     from resources.store import ledger
 
@@ -67,11 +65,9 @@ def fill() -> None:
         [(f"page_{row}", "0" * 16) for row in range(PAGES)], [0.5] * PAGES, gpus=1, run_id="made up", recipe="0" * 16
     )
     with dg.DagsterInstance.get() as instance:
-        for asset in PARENTS:
-            engines = engines_of(asset, settings.resources)
-            own, spelt = own_recipe(asset, *engines), made_with(asset, *engines)
+        for asset, declared in GRAPH.declared(settings.resources).items():
             for shard in keys:
-                stamp = provenance(store, asset, shard, own, spelt, source_of(settings.corpus, asset, shard))
+                stamp = declared.provenance(shard)
                 store.write(asset, shard, table, stamp.metadata(table) | {"regions": '{"text": 900, "table": 60}'})
                 ledger.append(store, asset, shard, spent)
                 tags = {"dagster/data_version": stamp.recipe}
@@ -88,28 +84,25 @@ def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
     """The sensor's evaluation at three times; each gives the number of partitions it requests."""
     import dagster as dg
 
-    from definitions import definitions
-    from kopub_assets.upgrades import staleness
+    from definitions import definitions_of
     from resources.config.settings import load_settings, what_if
 
     night = datetime(2026, 1, 1, 17, tzinfo=UTC)  # 02:00 in Seoul
     cursor: list[Any] = [None]
-    definitions_now = definitions()
+    loaded = [definitions_of(load_settings())]
     instance = dg.DagsterInstance.get()
 
     def tick(hours: float) -> int:
         at = night + timedelta(hours=hours)
-        result = dg.evaluate_automation_conditions(definitions_now, instance, None, at, cursor[0])
+        result = dg.evaluate_automation_conditions(loaded[0], instance, None, at, cursor[0])
         cursor[0] = result.cursor
         return result.total_requested
 
     yield "first tick of a process", lambda: tick(-1)
     yield "steady tick", lambda: tick(-0.9)
-    changed = what_if({"embedding.dim": "512"})
-    staleness.load_settings = lambda: changed
+    loaded[0] = definitions_of(what_if({"embedding.dim": "512"}))
     yield f"tick that starts the upgrade {CHANGE}", lambda: tick(0.1)
     yield "tick after it", lambda: tick(0.2)
-    staleness.load_settings = load_settings
 
 
 @contextmanager

@@ -1,36 +1,30 @@
 """A vector for every page, from its picture."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import ClassVar
 
-import dagster as dg
-
-from kopub_assets.materialize.loop import Owed
-from kopub_assets.materialize.upstream import page_rows, settled_by
-from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
-from kopub_assets.recipes import own_recipe
-from resources.embedding.base import Embedder
+from kopub_assets.materialize.rows import RowSpec
+from kopub_assets.materialize.upstream import page_rows
+from kopub_assets.materialize.vectors import VectorTable
+from kopub_assets.raw_pages import RawPages
+from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.pages.corpus import Corpus
 from resources.pages.page import Page
 from resources.store.schemas import page_embeddings
-from resources.store.shard_store import ShardStore
+from resources.store.table import Table
 
 
-@vector_asset("corpus_image_embeddings", page_embeddings)
-def corpus_image_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder):
+class CorpusImageEmbeddings(VectorTable):
     """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
-    own = own_recipe("corpus_image_embeddings", embedding)
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
-        with corpus.reader(shard) as source:
-            yield from embedding.embed_images(Page(row.id, source.bytes(row.given)) for row in todo)
+    table: ClassVar[Table] = Table("corpus_image_embeddings", page_embeddings)
+    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
+    parents = (RawPages,)
 
-    yield from materialize_vectors(context, store, embedding, page_embeddings, partial(owed, store, own), make)
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for page in page_rows(self.store, RawPages.table, shard):
+            yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
 
-
-def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
-    """A row for every page of a shard."""
-    for page in page_rows(store, shard):
-        known = {"page_id": page["page_id"]}
-        yield Owed(page["page_id"], [own, page["sha256"]], known, page["page_idx"], settled_by(page))
+    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
+        with self.corpus.reader(shard) as source:
+            yield from self.engine.embed_images(Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)

@@ -1,33 +1,27 @@
 """A vector for every page, from its text."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import ClassVar
 
-import dagster as dg
-
-from kopub_assets.materialize.loop import Owed
-from kopub_assets.materialize.upstream import settled_by
-from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
-from kopub_assets.recipes import own_recipe
-from resources.embedding.base import Embedder
+from kopub_assets.materialize.rows import RowSpec
+from kopub_assets.materialize.vectors import VectorTable
+from kopub_assets.parsed_texts import ParsedTexts
+from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
 from resources.store.schemas import page_embeddings
-from resources.store.shard_store import ShardStore
+from resources.store.table import Table
 
 
-@vector_asset("corpus_text_embeddings", page_embeddings)
-def corpus_text_embeddings(context: dg.AssetExecutionContext, store: ShardStore, embedding: Embedder):
+class CorpusTextEmbeddings(VectorTable):
     """The vector of every page's text: float16 of L2 norm 1, compared with query vectors by dot product."""
-    own = own_recipe("corpus_text_embeddings", embedding)
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
-        return embedding.embed_texts((row.id, row.given) for row in todo)
+    table: ClassVar[Table] = Table("corpus_text_embeddings", page_embeddings)
+    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
+    parents = (ParsedTexts,)
 
-    yield from materialize_vectors(context, store, embedding, page_embeddings, partial(owed, store, own), make)
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
+            yield RowSpec.after(row, [self.own_recipe, row["text"]], {"page_id": row["page_id"]}, row["text"])
 
-
-def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
-    """A row for every page of a shard."""
-    for row in store.read("parsed_texts", shard).to_pylist():
-        known = {"page_id": row["page_id"]}
-        yield Owed(row["page_id"], [own, row["text"]], known, row["text"], settled_by(row))
+    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
+        yield from self.engine.embed_texts((row.id, row.given) for row in todo)

@@ -1,49 +1,46 @@
 """The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import ClassVar
 
 import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
+from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
+from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
+from kopub_assets.layout_regions import LayoutRegions
+from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
+from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.costs import Account
-from kopub_assets.materialize.dagster_assets import (
-    Finished,
-    Metadata,
-    Problems,
-    blocking_check,
-    over_shards,
-    table_asset,
-)
-from kopub_assets.materialize.loop import Work
-from kopub_assets.materialize.provenance import provenance
-from kopub_assets.recipes import ENGINE, made_with, own_recipe
-from resources.config.gates import Gates
-from resources.config.settings import load_settings
-from resources.embedding.base import Embedder
+from kopub_assets.materialize.rows import Work
+from kopub_assets.ocr_results import OcrResults
+from kopub_assets.parsed_texts import ParsedTexts
+from kopub_assets.query_embeddings import QueryEmbeddings
+from kopub_assets.raw_pages import RawPages
+from resources.code_version import CodeVersion
+from resources.engine import Engine
 from resources.errors import GateClosed
-from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
-from resources.recognition.base import Recognizer
-from resources.release.base import ASSETS, PageImages, ReleasedFile, ReleaseInput
+from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
 from resources.release.dataset.configs import LOST
 from resources.release.dataset.released_files import survey
 from resources.release.hub.publishing import publish
-from resources.release.hub.repository import HubTarget, Pushed
+from resources.release.hub.repository import Pushed
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
-from resources.store import ledger
-from resources.store.schemas import HF_RELEASE
-from resources.store.shard_store import ShardStore
+from resources.retrieval.run_history import SCORES
+from resources.store import ledger, schemas
+from resources.store.table import Table
 
-EVERY_PAGE_RELEASED = "every_page_released"
-VERIFIED = "verified"
+EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")
+VERIFIED = Check("verified", "Files, hashes, counts, columns and joins are right, and it loads.")
 PUBLISH_TAG = "kopub/publish"
 """Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
 
@@ -55,90 +52,91 @@ class Publishing(dg.Config):
     tag: str = Field(default="", description="Tag of the pushed release; made from its contents when left out.")
 
 
-@table_asset(
-    "hf_release",
-    "release",
-    HF_RELEASE,
-    own_recipe("hf_release", load_settings().release),
-    kinds={"huggingface"},
-    after=["retrieval_scores"],
-    check_specs=[
-        blocking_check(EVERY_PAGE_RELEASED, "hf_release", "Every page of the shard is in the release, with its state."),
-        blocking_check(VERIFIED, "hf_release", "Files, hashes, counts, columns and joins are right, and it loads."),
-    ],
-)
-def hf_release(
-    context: dg.AssetExecutionContext,
-    config: Publishing,
-    store: ShardStore,
-    corpus: Corpus,
-    layout: LayoutDetector,
-    recognition: Recognizer,
-    embedding: Embedder,
-    release: LocalRelease,
-    hub: HubTarget,
-    gates: Gates,
-):
+class HfRelease(ShardAsset):
     """The released files of a shard, with their hashes; the card is written last, from what the release holds.
 
     `datasets.load_dataset(folder, config)` opens it. Nothing leaves this machine unless the profile
     names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
-    own, spelt = own_recipe("hf_release", release), made_with("hf_release", release)
-    sections = {"layout": layout, "recognition": recognition, "embedding": embedding}
-    engines = {asset: sections[section] for asset, section in ENGINE.items() if section in sections}
-    problems = Problems([EVERY_PAGE_RELEASED, VERIFIED])
-    made: dict[str, Metadata] = {}
 
-    def make(shard: str) -> Finished:
+    table: ClassVar[Table] = Table("hf_release", schemas.HF_RELEASE, key="path")
+    code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
+    group: ClassVar[str] = "release"
+    parents = (
+        RawPages,
+        LayoutRegions,
+        OcrResults,
+        ParsedTexts,
+        CorpusImageEmbeddings,
+        CorpusTextEmbeddings,
+        QueryEmbeddings,
+    )
+    after: ClassVar[tuple[str, ...]] = (SCORES,)
+    engine_section: ClassVar[str | None] = "release"
+    engine: LocalRelease
+    needs: ClassVar[tuple[str, ...]] = ("layout", "recognition", "embedding", "hub", "gates", "profile")
+    kinds: ClassVar[frozenset[str]] = frozenset({"huggingface"})
+    checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
+    config: ClassVar[type[dg.Config] | None] = Publishing
+
+    def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
-        with store.exclusive("hf_release", shard):
-            stamp = provenance(store, "hf_release", shard, own, spelt)
-            runs = {asset: ledger.read(store, asset, shard) for asset in ASSETS}
-            tables = ReleaseInput.read(store, shard, runs, corpus.unknown_pages)
-            pages, known = corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
-            if known != pages:
-                says = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
-                problems.note(EVERY_PAGE_RELEASED, shard, says)
-            problems.stop_at(shard)
-            with _page_images(corpus, shard, tables.raw_pages, release.page_images) as images:
-                files = release.publish(shard, tables, images)
-            table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
-            before = (
-                set(store.read("hf_release", shard)["sha256"].to_pylist()) if store.has("hf_release", shard) else set()
-            )
+        with self.store.exclusive(self.name, shard):
+            stamp = self.provenance(shard)
+            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.parents}
+            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages)
+            pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
+            missing = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
+            run.problems.note(EVERY_PAGE_RELEASED.name, shard, missing if known != pages else None)
+            run.problems.note(VERIFIED.name, shard, None)
+            run.problems.stop_at(shard)
+            with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
+                files = self.engine.publish(shard, tables, images)
+            before = set(self.store.read(self.name, shard)["sha256"].to_pylist()) if self._has(shard) else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
-            changed = len(written)
-            store.update("hf_release", shard, table, stamp.metadata(table))
-            account = Account(store, "hf_release", context.run.run_id, own, gpus=0)
+            table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
+            self.store.update(self.name, shard, table, stamp.metadata(table))
+            account = Account(self.store, self.name, run.run_id, self.own_recipe, gpus=0)
             account.enter(shard, Work(written, [], time.monotonic() - started))
-        context.log.info(f"hf_release {shard}: {changed} of {len(files)} files changed")
-        made[shard] = _files(files, changed)
-        return Finished(stamp.recipe, made[shard])
+        run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
+        return Finished(stamp.recipe, _files(files, len(written)))
 
-    def finish() -> None:
-        # Only now: what is said of the release depends on what this run put into it.
-        about = describe(release, corpus, store, engines, gates, load_settings().profile_name)
-        release.finish(about)
-        folder = Path(release.folder)
-        anew = any(metadata["computed"] for metadata in made.values())
-        if found := list(verify(folder, made.keys(), load=anew)):
-            for shard in made:
-                problems.note(VERIFIED, shard, "; ".join(found))
+    def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
+        """Write the card, verify the release, and push it where that is asked for.
+
+        What is said of a release depends on what this run put into it, so the card comes last.
+        """
+        about = self.about()
+        self.engine.finish(about)
+        folder = Path(self.engine.folder)
+        anew = any(made.metadata["computed"] for made in finished.values())
+        if found := list(verify(folder, finished.keys(), load=anew)):
+            for shard in finished:
+                run.problems.note(VERIFIED.name, shard, "; ".join(found))
             raise GateClosed("; ".join(found))
         closed = fitness(survey(folder), about).closed
-        for metadata in made.values():
-            metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
-        if not (config.push or context.run.tags.get(PUBLISH_TAG, "").lower() == "true"):
+        for made in finished.values():
+            made.metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
+        if not (run.config.push or run.has_tag(PUBLISH_TAG)):
             return
-        if len(made) < len(context.partition_keys):
-            context.log.warning("not pushed: a shard of this run failed")
-        else:
-            pushed = publish(about, release, hub, store, config.tag or None, context.log.info)
-            for metadata in made.values():
-                metadata.update(_push(pushed))
+        if len(finished) < len(run.shards):
+            run.warn("not pushed: a shard of this run failed")
+            return
+        pushed = publish(about, self.engine, self.resources["hub"], self.store, run.config.tag or None, run.log)
+        for made in finished.values():
+            made.metadata.update(_push(pushed))
 
-    yield from over_shards(context, problems, make, at_end=finish)
+    def _has(self, shard: str) -> bool:
+        return self.store.has(self.name, shard)
+
+    def about(self) -> ReleaseAbout:
+        """What the release says of itself besides what its files tell. Raises `StoreError`."""
+        gates, profile = self.resources["gates"], self.resources["profile"]
+        return describe(self.engine, self.corpus, self.store, self._engines_by_asset(), gates, profile)
+
+    def _engines_by_asset(self) -> dict[str, Engine]:
+        sections = {parent.table.name: parent.engine_section for parent in self.parents}
+        return {asset: self.resources[section] for asset, section in sections.items() if section}
 
 
 @contextmanager

@@ -1,93 +1,70 @@
 """Where things are on a page: regions with labels, in reading order."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.checks import without_regions
-from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, blocking_check, table_asset
-from kopub_assets.materialize.loop import Made, Owed, Row
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.checks import Check, without_regions
 from kopub_assets.materialize.previews import first_page
-from kopub_assets.materialize.upstream import page_rows, settled_by
-from kopub_assets.recipes import own_recipe
-from resources.config.gates import Gates
-from resources.config.settings import load_settings
+from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
+from kopub_assets.materialize.upstream import page_rows
+from kopub_assets.raw_pages import RawPages
+from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import Region
-from resources.pages.corpus import Corpus
 from resources.pages.page import Page
-from resources.store.schemas import LAYOUT_REGIONS
-from resources.store.shard_store import ShardStore
+from resources.store import schemas
+from resources.store.table import Table
 
-PAGES_HAVE_REGIONS = "pages_have_regions"
+PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
 
 
-@table_asset(
-    "layout_regions",
-    "reading",
-    LAYOUT_REGIONS,
-    own_recipe("layout_regions", load_settings().layout),
-    check_specs=[
-        *accounting_checks("layout_regions"),
-        blocking_check(PAGES_HAVE_REGIONS, "layout_regions", "The share of pages without regions did not jump."),
-    ],
-)
-def layout_regions(
-    context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, layout: LayoutDetector, gates: Gates
-):
+class LayoutRegions(RowTable):
     """The regions of every page: label, task, score, box in pixels and on a 0-1000 grid, in reading order.
 
     A page with ink but without regions is `failed`, never silently empty.
     """
-    own = own_recipe("layout_regions", layout)
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
+    table: ClassVar[Table] = Table("layout_regions", schemas.LAYOUT_REGIONS)
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout_regions", {1: "the first release"})
+    group: ClassVar[str] = "reading"
+    parents = (RawPages,)
+    engine_section: ClassVar[str | None] = "layout"
+    engine: LayoutDetector
+    needs: ClassVar[tuple[str, ...]] = ("gates",)
+    checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, PAGES_HAVE_REGIONS)
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for page in page_rows(self.store, RawPages.table, shard):
+            yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         pages = {row.id: row.given for row in todo}
-        with corpus.reader(shard) as source:
+        with self.corpus.reader(shard) as source:
             stream = (Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)
-            for found in layout.detect(stream):
+            for found in self.engine.detect(stream):
                 size = pages[found.page_id]["width"], pages[found.page_id]["height"]
                 regions = [region_row(region, *size) for region in found.regions]
                 yield found.page_id, {"regions": regions, "state": found.state, "reason": found.reason}
 
-    def jumped(made: Made) -> str | None:
-        return without_regions(made.table, made.previous, gates)
+    def problems(self, made: MadeShard) -> Mapping[str, str | None]:
+        return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
 
-    def describe(table: pa.Table, shard: str) -> dict[str, object]:
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
         labels = Counter(region["label"] for regions in table["regions"].to_pylist() for region in regions or ())
         return {
             "regions": labels.total(),
             "regions_by_label": dict(labels.most_common()),
-            "page": first_page(corpus, shard, page_rows(store, shard), table),
-            **layout.report(),
+            "page": first_page(self.corpus, shard, page_rows(self.store, RawPages.table, shard), table),
+            **self.engine.report(),
         }
 
-    yield from ShardRun(
-        context,
-        store,
-        LAYOUT_REGIONS,
-        own,
-        partial(owed, store, own),
-        make,
-        describe,
-        blocking={PAGES_HAVE_REGIONS: jumped},
-        engine=layout,
-        regions=_tasks,
-    ).materialize()
-
-
-def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
-    """A row for every page of a shard."""
-    for page in page_rows(store, shard):
-        known = {"page_id": page["page_id"]}
-        yield Owed(page["page_id"], [own, page["sha256"]], known, page, settled_by(page))
-
-
-def _tasks(table: pa.Table) -> dict[str, int]:
-    return dict(Counter(region["task"] for regions in table["regions"].to_pylist() for region in regions or ()))
+    def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
+        return Counter(region["task"] for regions in table["regions"].to_pylist() for region in regions or ())
 
 
 def region_row(region: Region, width: int, height: int) -> Row:

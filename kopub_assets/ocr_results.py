@@ -2,24 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from functools import partial
+from typing import Any, ClassVar
 
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
-from kopub_assets.materialize.loop import Owed, Row
+from kopub_assets.layout_regions import LayoutRegions
+from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.previews import first_text
-from kopub_assets.materialize.upstream import page_rows, settled_by
-from kopub_assets.recipes import own_recipe
-from resources.config.settings import load_settings
+from kopub_assets.materialize.row_table import RetryPartial, RowTable
+from kopub_assets.materialize.rows import Row, RowSpec
+from kopub_assets.materialize.upstream import page_rows, with_parent
+from kopub_assets.raw_pages import RawPages
+from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
-from resources.pages.corpus import Corpus
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
-from resources.store.schemas import OCR_RESULTS
-from resources.store.shard_store import ShardStore
+from resources.states import State
+from resources.store import schemas
+from resources.store.table import Table
 from resources.texts.markdown import page_markdown
 
 _KIND = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "formula", Task.SKIP: "image", Task.ABANDON: "text"}
@@ -27,64 +29,56 @@ _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score
 """What a reading depends on: the same box with another confidence is not read again."""
 
 
-@table_asset(
-    "ocr_results",
-    "reading",
-    OCR_RESULTS,
-    own_recipe("ocr_results", load_settings().recognition),
-    accounting_checks("ocr_results"),
-)
-def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, recognition: Recognizer):
+class OcrResults(RowTable):
     """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
 
-    A page with a region that could not be read is `failed` and keeps what was read.
+    A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
     """
-    own = own_recipe("ocr_results", recognition)
-    took: dict[str, float] = {}
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
+    table: ClassVar[Table] = Table("ocr_results", schemas.OCR_RESULTS)
+    code_version: ClassVar[CodeVersion] = CodeVersion("ocr_results", {1: "the first release"})
+    group: ClassVar[str] = "reading"
+    parents = (RawPages, LayoutRegions)
+    engine_section: ClassVar[str | None] = "recognition"
+    engine: Recognizer
+    config: ClassVar[type[dg.Config] | None] = RetryPartial
+    reads_regions_of = LayoutRegions
+
+    def __init__(self, resources: Any) -> None:
+        super().__init__(resources)
+        self._seconds: dict[str, float] = {}
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        pages = page_rows(self.store, RawPages.table, shard)
+        for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
+            known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
+            boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+            yield RowSpec.after(layout, [self.own_recipe, page["sha256"], boxes], known, layout["regions"])
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         regions = {row.id: row.given for row in todo}
-        with corpus.reader(shard) as source:
+        with self.corpus.reader(shard) as source:
             stream = (
                 (Page(row.id, source.bytes(row.known["page_idx"])), [_region(region) for region in row.given])
                 for row in todo
             )
-            for reading in recognition.read(stream):
-                took[reading.page_id] = sum(text.seconds for text in reading.regions if not text.reused)
+            for reading in self.engine.read(stream):
+                self._seconds[reading.page_id] = sum(text.seconds for text in reading.regions if not text.reused)
                 yield reading.page_id, _columns(reading, regions[reading.page_id])
 
-    def describe(table: pa.Table, shard: str) -> dict[str, object]:
+    def cost(self, row_id: str) -> float:
+        return self._seconds[row_id]
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
         return {
             "regions": len(regions),
-            "regions_failed": sum(region["state"] == "failed" for region in regions),
+            "regions_failed": sum(region["state"] == State.FAILED for region in regions),
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": sum(len(region["content"]) for region in regions),
             "text": first_text(table, "markdown"),
-            **recognition.report(),
+            **self.engine.report(),
         }
-
-    yield from ShardRun(
-        context,
-        store,
-        OCR_RESULTS,
-        own,
-        partial(owed, store, own),
-        make,
-        describe,
-        engine=recognition,
-        cost=took.__getitem__,
-    ).materialize()
-
-
-def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
-    """A row for every page of a shard."""
-    layouts = {row["page_id"]: row for row in store.read("layout_regions", shard).to_pylist()}
-    for page in page_rows(store, shard):
-        layout = layouts[page["page_id"]]
-        known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
-        boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-        yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
 
 
 def _region(row: Row) -> Region:

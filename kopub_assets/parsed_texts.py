@@ -1,52 +1,54 @@
 """A page as plain text, the way a search reads it, and whether that text looks right."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
-from kopub_assets.materialize.loop import Made, Owed, Row
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.previews import first_text
-from kopub_assets.materialize.upstream import settled_by
-from kopub_assets.recipes import own_recipe
+from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
+from kopub_assets.ocr_results import OcrResults
+from resources.code_version import CodeVersion
 from resources.recognition.readings import RegionText
 from resources.states import State
-from resources.store.schemas import PARSED_TEXTS
-from resources.store.shard_store import ShardStore
+from resources.store import schemas
+from resources.store.table import Table
 from resources.texts.plain_text import page_text
 from resources.texts.text_quality import Box, doubtful, doubts, total
 
-OWN = own_recipe("parsed_texts")
-TEXTS_LOOK_RIGHT = "texts_look_right"
+TEXTS_LOOK_RIGHT = Check(
+    "texts_look_right",
+    "No text is garbled, repeats itself, lacks its Hangul or most of what its regions should hold; names those that "
+    "look so, worst first.",
+    blocking=False,
+)
 _NAMED, _SHOWN = 5, 50
 """Doubtful pages in a check's sentence, and in the table that the UI shows: both live in the event log."""
 _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason")
 
 
-@table_asset(
-    "parsed_texts",
-    "reading",
-    PARSED_TEXTS,
-    OWN,
-    [
-        *accounting_checks("parsed_texts"),
-        dg.AssetCheckSpec(
-            TEXTS_LOOK_RIGHT,
-            asset="parsed_texts",
-            description="No text is garbled, repeats itself, lacks its Hangul or most of what its regions should "
-            "hold; names those that look so, worst first.",
-        ),
-    ],
-)
-def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
+class ParsedTexts(RowTable):
     """The text of every page in reading order, without markup. A page without a character is `blank`.
 
     A text that looks wrong keeps its state: `doubt` and `doubts` say so.
     """
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
+    table: ClassVar[Table] = Table("parsed_texts", schemas.PARSED_TEXTS)
+    code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
+    group: ClassVar[str] = "reading"
+    parents = (OcrResults,)
+    checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for row in self.store.read(OcrResults.table.name, shard, ["page_id", "regions", "state", "reason"]).to_pylist():
+            read = [{name: region[name] for name in _COLUMNS} for region in row["regions"] or ()]
+            yield RowSpec.after(row, [self.own_recipe, read], {"page_id": row["page_id"]}, read)
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         for page in todo:
             text = page_text([RegionText(r["index"], r["native_label"], r["content"]) for r in page.given])
             found = doubts(text, boxes_of(page.given))
@@ -61,7 +63,14 @@ def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
                 },
             )
 
-    def describe(table: pa.Table, shard: str) -> dict[str, object]:
+    def problems(self, made: MadeShard) -> Mapping[str, str | None]:
+        wrong = doubtful(made.table)
+        if not wrong:
+            return {TEXTS_LOOK_RIGHT.name: None}
+        first = "; ".join(f"{page.page_id} {page.doubt:.2f}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
+        return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
         wrong = doubtful(table)
         records = [
             dg.TableRecord({"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)})
@@ -75,27 +84,9 @@ def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
             **({"doubtful_pages": dg.MetadataValue.table(records)} if records else {}),
         }
 
-    yield from ShardRun(
-        context,
-        store,
-        PARSED_TEXTS,
-        OWN,
-        partial(owed, store, OWN),
-        make,
-        describe,
-        warnings={TEXTS_LOOK_RIGHT: _look_wrong},
-    ).materialize()
-
-
-def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
-    """A row for every page of a shard."""
-    for row in store.read("ocr_results", shard, ["page_id", "regions", "state", "reason"]).to_pylist():
-        read = [{name: region[name] for name in _COLUMNS} for region in row["regions"] or ()]
-        yield Owed(row["page_id"], [own, read], {"page_id": row["page_id"]}, read, settled_by(row))
-
 
 def boxes_of(regions: Iterable[Row]) -> list[Box]:
-    """The regions of a page that were to be read, as rows of `ocr_results` hold them."""
+    """The regions of a page that were to be read, as rows of the readings hold them."""
     return [
         Box(
             region["native_label"],
@@ -106,11 +97,3 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
         for region in regions
         if region["finish_reason"] != "skipped"
     ]
-
-
-def _look_wrong(made: Made) -> str | None:
-    wrong = doubtful(made.table)
-    if not wrong:
-        return None
-    first = "; ".join(f"{page.page_id} {page.doubt:.2f}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
-    return f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"

@@ -1,41 +1,56 @@
 """A vector for every query."""
 
+import logging
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
 
-import dagster as dg
-
-from kopub_assets.materialize.loop import Owed
-from kopub_assets.materialize.vectors import materialize_vectors, vector_asset
-from kopub_assets.recipes import own_recipe
-from kopub_assets.sources import queries_of
-from resources.embedding.base import Embedder
+from kopub_assets.materialize.rows import RowSpec
+from kopub_assets.materialize.vectors import VectorTable
+from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.pages.corpus import Corpus
+from resources.fingerprints import fingerprint
+from resources.pages.queries import SHARD, read_table
 from resources.store import schemas
-from resources.store.shard_store import ShardStore
+from resources.store.table import Table
+
+_log = logging.getLogger(__name__)
 
 
-@vector_asset("query_embeddings", schemas.query_embeddings)
-def query_embeddings(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder):
+class QueryEmbeddings(VectorTable):
     """The vector of every query, with its answer and the pages that hold it.
 
     A query belongs to the shard of its first ground-truth page. A corpus without queries gives
     empty tables.
     """
-    own = own_recipe("query_embeddings", embedding)
 
-    def owed(shard: str) -> Iterator[Owed]:
-        queries = corpus.queries(shard)
+    table: ClassVar[Table] = Table("query_embeddings", schemas.query_embeddings, key="query_id")
+    code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
+
+    def source(self, shard: str) -> str:
+        """The queries of a shard as they were indexed; those of other shards do not count."""
+        queries = self.corpus.manifest.queries
+        by_shard = _by_shard(self.corpus.manifest.path(queries.file), queries.sha256) if queries else {}
+        return by_shard.get(shard, fingerprint([]))
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        queries = self.corpus.queries(shard)
         if not queries:
-            context.log.info(f"{shard} has no queries: its table of query vectors is empty")
+            _log.info("%s has no queries: its table of query vectors is empty", shard)
         for query in queries:
-            yield Owed(query.query_id, [own, query.query], asdict(query))
+            yield RowSpec(query.query_id, [self.own_recipe, query.query], asdict(query))
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
-        return embedding.embed_queries((row.id, row.known["query"]) for row in todo)
+    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
+        yield from self.engine.embed_queries((row.id, row.known["query"]) for row in todo)
 
-    yield from materialize_vectors(
-        context, store, embedding, schemas.query_embeddings, owed, make, "query_id", partial(queries_of, corpus)
-    )
+
+@cache
+def _by_shard(path: Path, sha256: str) -> dict[str, str]:
+    """Fingerprints of the queries by shard, read once for all; `sha256` tells one index of a file from the next."""
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in read_table(path).to_pylist():
+        rows[row[SHARD]].append(row)
+    return {shard: fingerprint(queries) for shard, queries in rows.items()}

@@ -3,35 +3,45 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
+from pathlib import Path
+from typing import ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, table_asset
-from kopub_assets.materialize.loop import Owed, Row
-from kopub_assets.recipes import own_recipe
-from kopub_assets.sources import pages_of
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import Row, RowSpec
+from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.pages.corpus import Corpus
+from resources.fingerprints import fingerprint
 from resources.pages.images import inspect
 from resources.states import State
-from resources.store.schemas import RAW_PAGES
-from resources.store.shard_store import ShardStore
-
-OWN = own_recipe("raw_pages")
+from resources.store import schemas
+from resources.store.table import Table
 
 
-@table_asset("raw_pages", "pages", RAW_PAGES, OWN, accounting_checks("raw_pages"), kinds={"arrow"})
-def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus):
+class RawPages(RowTable):
     """Every page of the source shard, in its order: id, document, SHA-256 of the encoded bytes, format and size.
 
     The images stay in the source file, memory-mapped. A page whose id, row or bytes cannot be used
     is quarantined with the reason.
     """
 
-    def owed(shard: str) -> Iterator[Owed]:
-        for row in corpus.rows(shard):
+    table: ClassVar[Table] = Table("raw_pages", schemas.RAW_PAGES)
+    code_version: ClassVar[CodeVersion] = CodeVersion("raw_pages", {1: "the first release"})
+    group: ClassVar[str] = "pages"
+    kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
+
+    def source(self, shard: str) -> str:
+        """The file of a shard as it was indexed."""
+        entry = self.corpus.manifest.shard(shard)
+        return fingerprint([Path(entry.file).name, entry.rows, entry.sha256, entry.duplicates])
+
+    def expected_rows(self, shard: str, made: int) -> int:
+        return self.corpus.manifest.shard(shard).rows
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for row in self.corpus.rows(shard):
             sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
             known = {
                 "page_id": row.page_id,
@@ -44,10 +54,10 @@ def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corp
                 "source": row.source,
             }
             settled = {"state": State.QUARANTINED, "reason": row.problem} if row.problem else None
-            yield Owed(row.page_id, [OWN, sha256], known, settled=settled)
+            yield RowSpec(row.page_id, [self.own_recipe, sha256], known, settled=settled)
 
-    def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        with corpus.reader(shard) as source:
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+        with self.corpus.reader(shard) as source:
             for page in todo:
                 try:
                     info = inspect(source.bytes(page.known["page_idx"]))
@@ -56,10 +66,6 @@ def raw_pages(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corp
                 except UndecodableImage as error:
                     yield page.id, {"state": State.QUARANTINED, "reason": str(error)}
 
-    def describe(table: pa.Table, shard: str) -> dict[str, object]:
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
         return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "formats": dict(formats.most_common())}
-
-    yield from ShardRun(
-        context, store, RAW_PAGES, OWN, owed, make, describe, source=partial(pages_of, corpus)
-    ).materialize()

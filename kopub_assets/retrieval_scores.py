@@ -1,10 +1,17 @@
 """How well queries find their pages, over all shards, and what changed since the run before."""
 
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.dagster_assets import OWNERS, Metadata, column_schema
+from kopub_assets.corpus_tables import CORPUS_TABLES
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
 from resources.config.gates import Gates
+from resources.config.settings import Settings
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
 from resources.pages.corpus import Corpus
@@ -12,32 +19,50 @@ from resources.retrieval.comparison import headline, significant_drops
 from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import ALL, SCORES
 from resources.retrieval.scoring import VERSION
-from resources.retrieval.searched_corpus import PARSED, QUERIES, VECTORS, SearchedCorpus
+from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
 
 NO_DROP = "no_significant_drop"
 
 
-@dg.asset(
-    name=SCORES,
-    deps=[
-        dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in (PARSED, *VECTORS.values(), QUERIES)
-    ],
-    # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
-    backfill_policy=dg.BackfillPolicy.single_run(),
-    group_name="search",
-    kinds={"parquet"},
-    owners=OWNERS,
-    code_version=str(VERSION.number),
-    check_specs=[
-        dg.AssetCheckSpec(NO_DROP, asset=SCORES, description="No retriever finds significantly less than before.")
-    ],
-    metadata={"dagster/column_schema": column_schema(RETRIEVAL_SCORES)},
-)
-def retrieval_scores(
+def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
+    """The asset, over all shards of the corpus that `settings` names."""
+
+    @dg.asset(
+        name=SCORES,
+        description=inspect.getdoc(_measured),
+        deps=[
+            dg.AssetDep(table.name, partition_mapping=dg.AllPartitionMapping())
+            for table in (
+                CORPUS_TABLES.texts,
+                CORPUS_TABLES.image_vectors,
+                CORPUS_TABLES.text_vectors,
+                CORPUS_TABLES.query_vectors,
+            )
+        ],
+        # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name="search",
+        kinds={"parquet"},
+        owners=OWNERS,
+        code_version=str(VERSION.number),
+        check_specs=[
+            dg.AssetCheckSpec(NO_DROP, asset=SCORES, description="No retriever finds significantly less than before.")
+        ],
+        metadata={"dagster/column_schema": column_schema(RETRIEVAL_SCORES)},
+    )
+    def materialize(
+        context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
+    ):
+        yield from _measured(context, store, corpus, embedding, gates)
+
+    return materialize
+
+
+def _measured(
     context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
-):
+) -> Iterator[dg.MaterializeResult[Any]]:
     """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
 
     Compared with the last run of other vectors or texts, query by query. A release is pushed after

@@ -30,10 +30,10 @@ def costs(
 
 def spent(settings: "Settings", top: int) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
-    from kopub_assets.recipes import PARENTS
+    from kopub_assets.graph import GRAPH
 
     keys = settings.corpus.manifest.keys
-    return {"assets": [_asset(settings, asset, keys, top) for asset in PARENTS]}
+    return {"assets": [_asset(settings, asset, keys, top) for asset in GRAPH.names]}
 
 
 def _asset(settings: "Settings", asset: str, keys: list[str], top: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kopub_assets.recipes import ENGINE
+from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.plan import differences
 from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, Versions, edition
 from resources.config.settings import load_settings
@@ -90,8 +90,8 @@ def _upgrades(store: ShardStore, shard: str, old: Versions, new: Versions) -> li
     found = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
-        section = ENGINE.get(asset, asset)
-        lines = differences(before.get(MADE_WITH), after[MADE_WITH], section) if MADE_WITH in after else ()
+        section = GRAPH.by_name[asset].engine_section or asset
+        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
         found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
     return found
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.lineage import chain, find, holds
 from resources.config.settings import load_settings
 from resources.errors import KopubError
@@ -46,7 +46,7 @@ def show_origins(row_id: str, as_json: bool, crop: Path | None, region: int | No
 def _meant(store: ShardStore, given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
     """The asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
     asset, _, rest = given.partition("/")
-    if asset not in PARENTS:
+    if asset not in GRAPH.names:
         places = find(store, given, shards)
         if len(places) > 1:
             raise KopubError(

@@ -40,9 +40,9 @@ def plan(
 def planned(settings: "Settings") -> dict[str, Any]:
     """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
     from kopub_assets.upgrades.stale_scan import survey
-    from resources.store.footer_cache import Catalogue
+    from resources.store.footer_cache import FooterCache
 
-    plans = survey(settings.resources, Catalogue(settings.store)).plans()
+    plans = survey(settings.resources, FooterCache(settings.store)).plans()
     assets = []
     for each in plans:
         shards = {str(standing): list(keys) for standing, keys in each.shards.items()}

@@ -10,16 +10,13 @@ def publish(
     tag: Annotated[str, typer.Option(help="Name of the tag; made from the contents when left out.")] = "",
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
-    from kopub_assets.recipes import ENGINE
+    from kopub_assets.hf_release import HfRelease
     from resources.config.settings import load_settings
-    from resources.release.base import ASSETS
-    from resources.release.card.describe import describe
     from resources.release.hub.publishing import publish as push
     from resources.release.hub.publishing import require_fit, whole
 
     settings = load_settings()
-    engines = {asset: getattr(settings, section) for asset, section in ENGINE.items() if asset in ASSETS}
-    about = describe(settings.release, settings.corpus, settings.store, engines, settings.gates, settings.profile_name)
+    about = HfRelease(settings.resources).about()
     if dry_run:
         found = settings.hub.difference(whole(about, settings.release, settings.store), _say)
         for line in found.lines():

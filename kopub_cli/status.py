@@ -8,7 +8,7 @@ import dagster as dg
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.printable import visible
 from resources.retrieval.comparison import headline, significant_drops
@@ -31,7 +31,7 @@ def show_status(settings: Settings, out: Console) -> None:
     table.add_column("asset", no_wrap=True)
     for column in ("shards", "rows", *State, "computed"):
         table.add_column(column, justify="right")
-    for asset in PARENTS:
+    for asset in GRAPH.names:
         made = [key for key in keys if store.has(asset, key)]
         states = _states(store, asset, made)
         counts = [str(states[state]) if states else "" for state in State]
@@ -82,7 +82,7 @@ def _states(store: ShardStore, asset: str, made: Sequence[str]) -> Counter[str]:
 def _losses(store: ShardStore, keys: Sequence[str]) -> list[str]:
     """A line for every page that failed or is quarantined, where it was lost first."""
     told: dict[str, str] = {}
-    for asset in PARENTS:
+    for asset in GRAPH.names:
         for key in keys:
             if store.has(asset, key) and {"page_id", "state"} <= set(store.columns(asset, key)):
                 for row in store.read(asset, key, ["page_id", "state", "reason"]).to_pylist():
@@ -97,7 +97,7 @@ def _computed_last(keys: Sequence[str]) -> dict[str, str]:
         return {}
     computed = {}
     with dg.DagsterInstance.get() as instance:
-        for asset in PARENTS:
+        for asset in GRAPH.names:
             records = instance.fetch_materializations(dg.AssetKey(asset), limit=4 * len(keys)).records
             latest: dict[str, int] = {}
             for record in records:

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import errno
+import glob
 import hashlib
 import os
 import time
@@ -26,7 +27,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_left_overs(path)
+        _clear_left_overs(path.parent, f".{glob.escape(path.name)}.*.tmp")
         try:
             write(temporary)
             sha256 = _sha256_of_flushed(temporary)
@@ -55,6 +56,7 @@ def write_new(path: Path, content: pa.Buffer) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left_overs(path.parent, ".*.tmp")
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
@@ -76,8 +78,8 @@ def _sha256_of_flushed(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _clear_left_overs(path: Path) -> None:
-    for left_over in path.parent.glob(f".{path.name}.*.tmp"):
+def _clear_left_overs(folder: Path, pattern: str) -> None:
+    for left_over in folder.glob(pattern):
         # One that is gone was renamed by its writer meanwhile.
         with suppress(FileNotFoundError):
             if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:

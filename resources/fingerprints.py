@@ -14,8 +14,12 @@ from resources import files
 
 def fingerprint(value: Any) -> str:
     """16 hex digits of the SHA-256 of `value` as canonical JSON; the same on every machine and run."""
-    canonical = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON in the one spelling that equal values share."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def table_fingerprint(table: pa.Table) -> str:

@@ -1,24 +1,143 @@
-"""What must hold before a table is published. Pure functions: a problem for a person, or None."""
+"""What must hold before a table is published, and what is told of it: a problem for a person, or None."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub_assets.materialize.loop import Made
+from kopub_assets.materialize.rows import MadeShard
 from resources.config.gates import Gates
-from resources.states import State
+from resources.errors import GateClosed
+from resources.states import LOST, MADE, State
+from resources.store.footer_cache import FooterCache
+from resources.store.shard_store import ShardStore
 
 FEW = 3
 """With fewer pages than this without regions a share says nothing."""
 NORM_TOLERANCE = 5e-3
 """Rounding to float16 moves the norm of a 2048-dimensional unit vector by less than this."""
+_NAMED = 5
+"""Lost rows, and shards, that a check names; the table has them all."""
 
 
-def unaccounted(made: Made) -> str | None:
-    """in = ok + blank + failed + quarantined, every owed row once and no other."""
-    owed = Counter(row.id for row in made.owed)
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of an asset; a table with a problem of a blocking one is not published, and the one before stays."""
+
+    name: str
+    description: str
+    blocking: bool = True
+
+    def spec(self, asset: str) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(self.name, asset=asset, blocking=self.blocking, description=self.description)
+
+
+ACCOUNTED = Check(
+    "every_row_accounted_for", "in = ok + partial + blank + failed + quarantined, every row exactly once."
+)
+NOTHING_LOST = Check(
+    "nothing_lost",
+    "No row of any shard failed or is quarantined, and no page lacks a region; names those that do, with reasons.",
+    blocking=False,
+)
+
+
+class Problems:
+    """What the checks of an asset find, by check and shard.
+
+    A result speaks for all shards of the corpus: the problem of a shard that this run does not make stays as
+    the last run found it.
+    """
+
+    def __init__(self, checks: Iterable[Check], before: Mapping[str, Mapping[str, str]]) -> None:
+        self._checks = {check.name: check for check in checks}
+        self._found: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
+        self._figures: dict[str, Any] = {}
+        self._of_this_run: set[str] = set()
+
+    def note(self, check: str, shard: str, problem: str | None) -> None:
+        """Record what a check found in a shard, or that it found nothing."""
+        self._of_this_run.add(shard)
+        self._found[check].pop(shard, None)
+        if problem:
+            self._found[check][shard] = problem
+
+    def stop_at(self, shard: str) -> None:
+        """Raise `GateClosed` when a blocking check has a problem with the shard."""
+        blocking = [
+            found[shard] for name, found in self._found.items() if self._checks[name].blocking and shard in found
+        ]
+        if blocking:
+            raise GateClosed("; ".join(blocking))
+
+    def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
+        """Count the rows of every published shard by state, and name what was lost. Raises `StoreError`."""
+        counted = {shard: entry.states for shard, entry in FooterCache(store).tables(asset).items() if shard in shards}
+        found = self._found[NOTHING_LOST.name]
+        found.clear()
+        for shard, states in counted.items():
+            lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
+            if lacking and len(found) < _NAMED:
+                found[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
+            elif lacking:
+                found[shard] = f"{lacking} of {sum(states.values())}"
+        total = Counter[str]()
+        for states in counted.values():
+            total.update(states)
+        rows = sum(total.values())
+        lost = sum(total[state] for state in LOST)
+        self._figures = {
+            "shards": len(counted),
+            "rows": rows,
+            **{f"rows_{state}": total[state] for state in State},
+            "lost_share": lost / rows if rows else 0.0,
+        }
+
+    def results(self) -> list[dg.AssetCheckResult]:
+        return [
+            dg.AssetCheckResult(
+                passed=not found,
+                check_name=name,
+                severity=self._severity(name),
+                metadata={**found, "shards_with_problems": len(found), **self._figures_of(name)},
+                description="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
+            )
+            for name, found in self._found.items()
+        ]
+
+    def _severity(self, check: str) -> dg.AssetCheckSeverity:
+        """An error stops the assets below in this run, so the problem of a shard of another run is a warning."""
+        stops = self._checks[check].blocking and self._found[check].keys() & self._of_this_run
+        return dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN
+
+    def _figures_of(self, check: str) -> Mapping[str, Any]:
+        return self._figures if check == NOTHING_LOST.name else {}
+
+
+def problems_before(
+    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """What the last run's checks found, by check and shard of the corpus as it is now."""
+    keys = {check.name: dg.AssetCheckKey(dg.AssetKey(asset), check.name) for check in checks}
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    found: dict[str, dict[str, str]] = {}
+    for name, key in keys.items():
+        event = records[key].event if key in records else None
+        evaluation = event.asset_check_evaluation if event else None
+        if evaluation:
+            values = {shard: value.value for shard, value in evaluation.metadata.items() if shard in shards}
+            found[name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    return found
+
+
+def unaccounted(made: MadeShard) -> str | None:
+    """in = ok + partial + blank + failed + quarantined, every row of the specification once and no other."""
+    owed = Counter(spec.id for spec in made.specs)
     found = Counter(made.table[made.id_column].to_pylist())
     lost, extra = owed - found, found - owed
     unknown = set(made.table["state"].to_pylist()) - set(State)
@@ -31,12 +150,12 @@ def unaccounted(made: Made) -> str | None:
 
 
 def losses(table: pa.Table, id_column: str) -> str | None:
-    """The rows that failed or are quarantined, with the commonest reasons."""
-    lost = table.filter(pc.field("state").isin([State.FAILED, State.QUARANTINED]))
+    """The rows that failed, are quarantined or lack something, with the first reasons."""
+    lost = table.filter(pc.field("state").isin([*LOST, State.PARTIAL]))
     if not lost.num_rows:
         return None
     named = zip(lost[id_column].to_pylist(), lost["state"].to_pylist(), lost["reason"].to_pylist(), strict=True)
-    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(named)[:5])
+    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(named)[:_NAMED])
     return f"{lost.num_rows} of {table.num_rows}: {first}"
 
 
@@ -61,15 +180,15 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
 
 
 def unsound_vectors(table: pa.Table, dim: int) -> str | None:
-    """Wrong width, NaN, or a norm other than 1 where the state is `ok`; a vector where it is not."""
+    """Wrong width, NaN, or a norm other than 1 where there is something to embed; a vector where there is not."""
     width = table.schema.field("vector").type.list_size
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"
-    ok, has_vector = pc.field("state") == State.OK, pc.field("vector").is_valid()
-    misplaced = table.filter((ok & ~has_vector) | (~ok & has_vector)).num_rows
+    made, has_vector = pc.field("state").isin(list(MADE)), pc.field("vector").is_valid()
+    misplaced = table.filter((made & ~has_vector) | (~made & has_vector)).num_rows
     if misplaced:
         return f"{misplaced} rows are ok without a vector, or have one without being ok"
-    vectors = table.filter(ok)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    vectors = table.filter(made)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     norms = np.linalg.norm(vectors.reshape(-1, dim).astype(np.float32), axis=1)
     wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
     return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.loop import Key, Work
+from kopub_assets.materialize.rows import Key, Work
 from resources.store import ledger
 from resources.store.shard_store import ShardStore
 

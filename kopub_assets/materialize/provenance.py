@@ -1,17 +1,29 @@
-"""What a table is stamped with: how it came to be, so that nobody has to guess whether it still would."""
+"""What a table is stamped with: how it came to be, so that anybody can tell whether it still would."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kopub_assets.recipes import PARENTS, recipe
-from resources.fingerprints import table_fingerprint
+from resources.fingerprints import fingerprint, table_fingerprint
+from resources.states import count_states
 from resources.store.shard_store import ShardStore
 
 SOURCE = "source"
 """Stands beside the parents' names for what an asset reads of the corpus itself."""
+_OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts"})
+"""Columns, and fields of lists of structs, that tell how a row was made and not what it is."""
+
+
+def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
+    """Fingerprint of how a table came to be: its own recipe, and the contents of the tables it was made from.
+
+    It follows every change back to the source, but no further than the first table that it leaves as it was.
+    """
+    return fingerprint({"own": own, "parents": dict(made_from)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,34 +34,46 @@ class Provenance:
     made_with: str
     made_from: Mapping[str, str]
 
+    @classmethod
+    def of(cls, own: str, made_with: str, parents: Mapping[str, str], source: str | None) -> Self:
+        return cls(own, made_with, parents if source is None else {SOURCE: source, **parents})
+
     @property
     def recipe(self) -> str:
-        return recipe(self.own, self.made_from)
+        return recipe_of(self.own, self.made_from)
 
     def metadata(self, table: pa.Table) -> dict[str, str]:
         """What the store keeps with the table."""
+        states = count_states(table["state"].to_pylist()) if "state" in table.column_names else {}
         return {
             "recipe": self.recipe,
             "content": content(table),
             "made_with": self.made_with,
             "made_from": json.dumps(dict(self.made_from), sort_keys=True),
+            "states": json.dumps(states),
         }
 
 
-def provenance(
-    store: ShardStore, asset: str, shard: str, own: str, made_with: str, source: str | None = None
-) -> Provenance:
-    """Of a table that is about to be made. Raises `StoreError` when a parent has not been made yet."""
-    parents = {parent: held(store.metadata(parent, shard)) for parent in PARENTS[asset]}
-    made_from = parents if source is None else {SOURCE: source, **parents}
-    return Provenance(own, made_with, made_from)
-
-
 def content(table: pa.Table) -> str:
-    """Fingerprint of a table's rows whoever made them: a model that changes nothing gives the same."""
-    return table_fingerprint(table.drop_columns([name for name in ("fingerprint",) if name in table.column_names]))
+    """Fingerprint of a table's rows without the figures of the run: equal readings are equal content."""
+    columns, nested = {}, {}
+    for name in table.column_names:
+        if name in _OF_A_RUN:
+            continue
+        column = table[name]
+        if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
+            columns[name] = pc.call_function("list_value_length", [column])
+            parts = pa.table(pc.call_function("list_flatten", [column]).flatten(), _names(column.type.value_type))
+            nested[name] = table_fingerprint(parts.drop_columns(list(_OF_A_RUN & set(parts.column_names))))
+        else:
+            columns[name] = column
+    return fingerprint([table_fingerprint(pa.table(columns)), nested])
 
 
-def held(metadata: Mapping[str, str]) -> str:
-    """The content of a stored table; one of before contents were recorded goes by its recipe."""
-    return metadata.get("content", metadata["recipe"])
+def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
+    """The content of a stored table. Raises `StoreError` when it has not been made."""
+    return store.metadata(asset, shard, version)["content"]
+
+
+def _names(struct: pa.StructType) -> list[str]:
+    return [field.name for field in struct]

@@ -1,21 +1,29 @@
-"""What a row takes over from its parents: their rows, and their ends."""
+"""The rows of parents, joined by page."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from kopub_assets.materialize.loop import Row
-from resources.states import State
+from kopub_assets.materialize.rows import Row
+from resources.errors import StoreError
 from resources.store.shard_store import ShardStore
+from resources.store.table import Table
 
 _PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "state", "reason"]
 
 
-def page_rows(store: ShardStore, shard: str) -> list[dict[str, Any]]:
-    """The pages of a shard in their order, without their images."""
-    return store.read("raw_pages", shard, _PAGE_COLUMNS).to_pylist()
+def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
+    """The pages of a shard in their order, without their images. Raises `StoreError`."""
+    return store.read(pages.name, shard, _PAGE_COLUMNS).to_pylist()
 
 
-def settled_by(parent: Row) -> Row | None:
-    """A row whose parent is not `ok` ends as the parent did, for the same reason; None where there is work to do."""
-    if parent["state"] == State.OK:
-        return None
-    return {"state": parent["state"], "reason": parent["reason"]}
+def with_parent(
+    store: ShardStore, pages: Sequence[Row], parent: Table, shard: str, columns: Sequence[str] | None = None
+) -> Iterator[tuple[Row, Row]]:
+    """Each page with its row of `parent`. Raises `StoreError` when the parent lacks one."""
+    rows = {row["page_id"]: row for row in store.read(parent.name, shard, columns).to_pylist()}
+    lacking = [page["page_id"] for page in pages if page["page_id"] not in rows]
+    if lacking:
+        raise StoreError(
+            f"{parent} of {shard} lacks {len(lacking)} of {len(pages)} pages ({lacking[0]} first): "
+            f"materialize {parent} again"
+        )
+    return ((page, rows[page["page_id"]]) for page in pages)

@@ -1,79 +1,58 @@
-"""What the three embedding assets share: their check, their rows, their run."""
+"""What the three embedding assets share: their check, their rows, their figures."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
-import dagster as dg
 import numpy as np
 import pyarrow as pa
 
-from kopub_assets.materialize.checks import unsound_vectors
-from kopub_assets.materialize.dagster_assets import ShardRun, accounting_checks, blocking_check, table_asset
-from kopub_assets.materialize.loop import Made, Owed, Row
-from kopub_assets.recipes import own_recipe
-from resources.config.settings import load_settings
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.checks import Check, unsound_vectors
+from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
-from resources.store.shard_store import ShardStore
 
-_SOUND = "vectors_are_sound"
-
-TableOf = Callable[[int], pa.Schema]
-"""The schema of an embedding table, by the width of its vectors."""
+VECTORS_ARE_SOUND = Check(
+    "vectors_are_sound", "Every row with something to embed has a vector of the right width and norm 1, without NaN."
+)
 
 
-def vector_asset(name: str, table_of: TableOf) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """A `table_asset` whose rows are vectors."""
-    embedding = load_settings().embedding
-    says = "Every `ok` row has a vector of the right width and norm 1, without NaN."
-    checks = [*accounting_checks(name), blocking_check(_SOUND, name, says)]
-    return table_asset(name, "search", table_of(embedding.dim), own_recipe(name, embedding), checks)
+class VectorTable(RowTable):
+    """A `RowTable` whose rows are vectors."""
 
+    group: ClassVar[str] = "search"
+    engine_section: ClassVar[str | None] = "embedding"
+    engine: Embedder
+    checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, VECTORS_ARE_SOUND)
 
-def materialize_vectors(
-    context: dg.AssetExecutionContext,
-    store: ShardStore,
-    embedding: Embedder,
-    table_of: TableOf,
-    owed: Callable[[str], Iterable[Owed]],
-    make: Callable[[str, Sequence[Owed]], Iterable[Embedding]],
-    id_column: str = "page_id",
-    source: Callable[[str], str] | None = None,
-) -> Iterator[Any]:
-    """A `ShardRun` whose rows are the embeddings that `make` yields."""
-    own = own_recipe(context.asset_key.path[-1], embedding)
-    worked_on: set[str] = set()
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        super().__init__(resources)
+        self._embedded: set[str] = set()
 
-    def sound(made: Made) -> str | None:
-        return unsound_vectors(made.table, embedding.dim)
+    @property
+    def schema(self) -> pa.Schema:
+        assert callable(self.table.schema)
+        return self.table.schema(self.engine.dim)
 
-    def rows(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        worked_on.add(shard)
-        return map(_row, make(shard, todo))
+    @abstractmethod
+    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Embedding]:
+        """One embedding for each row of `todo`, in any order. Raises `EngineError`, `SourceError`."""
 
-    def describe(table: pa.Table, shard: str) -> dict[str, Any]:
-        return {**_describe(table), **(embedding.report() if shard in worked_on else {})}
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+        self._embedded.add(shard)
+        for made in self.embed(shard, todo):
+            vector = None if made.vector is None else made.vector.astype(np.float16)
+            yield made.id, {"vector": vector, "state": made.state, "reason": made.reason}
 
-    yield from ShardRun(
-        context,
-        store,
-        table_of(embedding.dim),
-        own,
-        owed,
-        rows,
-        describe,
-        {_SOUND: sound},
-        id_column=id_column,
-        engine=embedding,
-        source=source,
-    ).materialize()
+    def problems(self, made: MadeShard) -> Mapping[str, str | None]:
+        return {VECTORS_ARE_SOUND.name: unsound_vectors(made.table, self.engine.dim)}
 
-
-def _row(made: Embedding) -> tuple[str, Row]:
-    vector = None if made.vector is None else made.vector.astype(np.float16)
-    return made.id, {"vector": vector, "state": made.state, "reason": made.reason}
-
-
-def _describe(table: pa.Table) -> dict[str, Any]:
-    vectors = table["vector"]
-    return {"dimensions": table.schema.field("vector").type.list_size, "vectors": len(vectors) - vectors.null_count}
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        vectors = table["vector"]
+        return {
+            "dimensions": table.schema.field("vector").type.list_size,
+            "vectors": len(vectors) - vectors.null_count,
+            **(self.engine.report() if shard in self._embedded else {}),
+        }

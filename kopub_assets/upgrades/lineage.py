@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.corpus_tables import CORPUS_TABLES
+from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
 from resources.errors import KopubError, SourceError
 from resources.pages.corpus import Corpus
@@ -22,10 +23,12 @@ from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 
 PAGE, QUERY = "page", "query"
-IDS = {PAGE: ("raw_pages", "page_id"), QUERY: ("query_embeddings", "query_id")}
+IDS = {
+    kind: (table.name, table.key) for kind, table in ((PAGE, CORPUS_TABLES.pages), (QUERY, CORPUS_TABLES.query_vectors))
+}
 """Where every id of a kind is listed."""
 
-_COLUMNS = {"ocr_results": [name for name in OCR_RESULTS.names if name != "crop_images"]}
+_COLUMNS = {CORPUS_TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """Of tables that hold more than a person reads."""
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
@@ -57,7 +60,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     With an `asset`, the row of that table and what exactly it was made from, also where those tables
     have been replaced since; without, the rows of all tables as they are now.
     """
-    shown = [name for name in PARENTS if holds(store, name, shard, kind)]
+    shown = [name for name in GRAPH.names if holds(store, name, shard, kind)]
     versions: Versions = dict.fromkeys(shown) if asset is None else ancestry(store, asset, shard)
     rows = {name: _row(store, name, shard, row_id, version) for name, version in versions.items()}
     tables = {name: table for name, table in rows.items() if table.num_rows}
@@ -66,7 +69,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
     for step in steps:
         _complete(step, store, shard, versions, tables[step["asset"]])
-    raw = tables["raw_pages"].to_pylist()[0] if "raw_pages" in tables else None
+    raw = tables[CORPUS_TABLES.pages.name].to_pylist()[0] if CORPUS_TABLES.pages.name in tables else None
     return {
         "id": row_id,
         "kind": kind,
@@ -160,7 +163,7 @@ def _regions(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """The page's regions in reading order, each with what was read from it."""
     layout, reading = (
         next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
-        for name in ("layout_regions", "ocr_results")
+        for name in (CORPUS_TABLES.regions.name, CORPUS_TABLES.readings.name)
     )
     read = {region["index"]: region for region in reading or ()}
     told = ("content", "state", "reason", "finish_reason", "attempts", "seconds")
@@ -172,7 +175,7 @@ def _missing(asset: str | None, versions: Versions) -> list[str]:
     if asset is None:
         return []
     needed = {asset}
-    for name in reversed(PARENTS):
+    for name in reversed(GRAPH.names):
         if name in needed:
-            needed.update(PARENTS[name])
-    return [name for name in PARENTS if name in needed and name not in versions]
+            needed.update(GRAPH.parents(name))
+    return [name for name in GRAPH.names if name in needed and name not in versions]

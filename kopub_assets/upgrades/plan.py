@@ -8,8 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.materialize.provenance import SOURCE
-from kopub_assets.recipes import ENGINE, PARENTS, recipe
+from kopub_assets.materialize.provenance import SOURCE, recipe_of
+from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
 
 _VALUE_WIDTH = 60
@@ -31,10 +31,16 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An asset's own recipe as it is now, and what it is the fingerprint of, as JSON."""
+    """What an asset's tables would be made with now: its parents, its own recipe, and what that is of, as JSON.
 
+    `section` of a profile holds its engine; `versions` are those of the code behind its rows, by their names in a plan.
+    """
+
+    parents: tuple[str, ...]
     own: str
     made_with: str
+    section: str
+    versions: Mapping[str, CodeVersion]
 
 
 Standings = dict[str, dict[str, Standing]]
@@ -44,9 +50,9 @@ Source = Callable[[str, str], str | None]
 """Fingerprint of what an asset reads of the corpus itself for a shard, if it does."""
 
 
-def made_from_now(tables: Tables, asset: str, shard: str, source: Source) -> dict[str, str | None]:
+def made_from_now(tables: Tables, wanted: Wanted, asset: str, shard: str, source: Source) -> dict[str, str | None]:
     """What a table would be made from; None for a parent that is missing."""
-    parents = {parent: _held(tables, parent, shard) for parent in PARENTS[asset]}
+    parents = {parent: _content(tables, parent, shard) for parent in wanted.parents}
     read = source(asset, shard)
     return parents if read is None else {SOURCE: read, **parents}
 
@@ -54,11 +60,11 @@ def made_from_now(tables: Tables, asset: str, shard: str, source: Source) -> dic
 def standings(tables: Tables, wanted: Mapping[str, Wanted], shards: Sequence[str], source: Source) -> Standings:
     """Of every asset and shard."""
     found: Standings = {}
-    for asset, parents in PARENTS.items():
+    for asset, of_asset in wanted.items():
         found[asset] = {}
         for shard in shards:
-            above = {found[parent][shard] for parent in parents}
-            found[asset][shard] = _standing(tables, wanted[asset], asset, shard, source, above)
+            above = {found[parent][shard] for parent in of_asset.parents}
+            found[asset][shard] = _standing(tables, of_asset, asset, shard, source, above)
     return found
 
 
@@ -68,15 +74,15 @@ def _standing(tables: Tables, wanted: Wanted, asset: str, shard: str, source: So
         return Standing.MISSING
     if above & {Standing.MISSING, Standing.WAITING}:
         return Standing.WAITING
-    made_from = {name: held for name, held in made_from_now(tables, asset, shard, source).items() if held is not None}
-    if entry.recipe != recipe(wanted.own, made_from):
+    now = made_from_now(tables, wanted, asset, shard, source)
+    if entry.recipe != recipe_of(wanted.own, {name: content for name, content in now.items() if content is not None}):
         return Standing.STALE
     return Standing.PERHAPS if above & {Standing.STALE, Standing.PERHAPS} else Standing.CURRENT
 
 
-def _held(tables: Tables, asset: str, shard: str) -> str | None:
+def _content(tables: Tables, asset: str, shard: str) -> str | None:
     entry = tables[asset].get(shard)
-    return entry.held if entry else None
+    return entry.content if entry else None
 
 
 def own_changed(entry: Entry, wanted: Wanted) -> bool:
@@ -86,37 +92,51 @@ def own_changed(entry: Entry, wanted: Wanted) -> bool:
 
 def reasons(entry: Entry, wanted: Wanted, asset: str, made_from: Mapping[str, str | None]) -> list[str]:
     """Why a table is stale, a line each: what of its own recipe changed, and what of that which it was made from."""
-    lines = list(differences(entry.made_with, wanted.made_with, ENGINE.get(asset, asset)))
-    before = entry.made_from
-    if before:
-        lines += [
-            "the source changed" if name == SOURCE else f"{name} changed"
-            for name, held in made_from.items()
-            if before.get(name) != held
-        ]
-    return lines or ["it was made before recipes were recorded"]
+    changes = differences(entry.made_with, wanted.made_with, asset, wanted.section)
+    lines = [_with_reason(change, wanted.versions) for change in changes]
+    lines += [
+        "the source changed" if name == SOURCE else f"{name} changed"
+        for name, content in made_from.items()
+        if entry.made_from.get(name) != content
+    ]
+    return lines or ["its recipe is not known"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that differs between two recipes, by its name in a profile, with its old and new value."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_shown(self.old)} -> {_shown(self.new)}"
 
 
 @cache
-def differences(before: str | None, now: str, section: str) -> tuple[str, ...]:
-    """Old and new value of everything that differs between two own recipes, named as a profile names it."""
-    if before is None or before == now:
+def differences(before: str, now: str, asset: str, section: str) -> tuple[Change, ...]:
+    """Everything that differs between two own recipes of `asset`, whose engine is the one of `section`."""
+    if not before or before == now:
         return ()
-    old, new = _values(json.loads(before), section), _values(json.loads(now), section)
+    old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
     engine = f"{section}.engine"
-    if old.get(engine) != new.get(engine):
-        return (_change(engine, old.get(engine), new.get(engine)),)
-    changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-    return tuple(name if name.startswith("code ") else _change(name, old.get(name), new.get(name)) for name in changed)
+    names = [engine] if old.get(engine) != new.get(engine) else sorted({*old, *new})
+    return tuple(Change(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
 
 
-def _values(own: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The leaves of an own recipe by name: `recognition.prompts.table`, `code resources.texts.markdown`."""
-    leaves: dict[str, Any] = {f"code {module}": value for module, value in own.get("modules", {}).items()}
+def _with_reason(change: Change, versions: Mapping[str, CodeVersion]) -> str:
+    """A change as a line; that of a version with the reasons for its steps."""
+    why = versions[change.name].since(change.old) if change.name in versions else ""
+    return f"{change} ({why})" if why else str(change)
+
+
+def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
+    """The leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
+    leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
     for engine in own["engines"]:
         shown = {**engine, **engine["parameters"]}
-        for name in ("parameters", "code"):
-            shown.pop(name, None)
+        shown.pop("parameters", None)
         leaves |= dict(_leaves(section, shown))
     return leaves
 
@@ -129,10 +149,6 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _change(name: str, old: Any, new: Any) -> str:
-    return f"{name} {_shown(old)} -> {_shown(new)}"
-
-
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if text == "":
@@ -140,9 +156,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
 
 
-def tasks_asked(lines: Sequence[str]) -> set[str] | None:
+def tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:
     """The tasks whose regions are read again for these reasons; None for all. Answers to other prompts are kept."""
-    prompt = f"{ENGINE['ocr_results']}.prompts."
+    prompt = f"{section}.prompts."
     if lines and all(line.startswith(prompt) for line in lines):
         return {line.removeprefix(prompt).partition(" ")[0] for line in lines}
     return None

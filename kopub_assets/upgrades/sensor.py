@@ -11,22 +11,22 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
+from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.stale_scan import Survey
-from kopub_assets.upgrades.staleness import NAME, RELEASE, SCORES, look, scores_outdated
-from kopub_assets.upgrades.upgrade_schedule import upgrade_schedule
+from kopub_assets.upgrades.staleness import RELEASE, Staleness
+from resources.config.settings import Settings
 from resources.config.upgrade_window import Upgrades
+from resources.retrieval.run_history import SCORES
 
 AC = dg.AutomationCondition
+NAME = "model_upgrades"
 
-_surveys: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
 
-
-def upgraded(assets: Sequence[dg.AssetsDefinition], upgrades: Upgrades) -> dg.Definitions:
-    """`assets`, with the conditions and the sensor, or the schedule, that bring their stale shards up to date."""
-    if upgrades.by == "schedule":
-        return dg.Definitions(assets, schedules=[upgrade_schedule(upgrades)])
+def with_upgrades(assets: Sequence[dg.AssetsDefinition], settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
+    """`assets`, with the conditions and the sensor that bring their stale shards up to date."""
     # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
     warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
+    upgrades = settings.upgrades
     sensor = dg.AutomationConditionSensorDefinition(
         NAME,
         target="*",
@@ -35,13 +35,15 @@ def upgraded(assets: Sequence[dg.AssetsDefinition], upgrades: Upgrades) -> dg.De
         minimum_interval_seconds=60,
         description=f"Makes what a new model, prompt or source makes stale again, {upgrades}.",
     )
+    ticks = _Ticks(Staleness(settings, graph))
     conditioned = dg.map_asset_specs(
-        lambda spec: spec.replace_attributes(automation_condition=_condition(spec.key.path[-1], upgrades)), assets
+        lambda spec: spec.replace_attributes(automation_condition=_condition(spec.key.path[-1], upgrades, ticks)),
+        assets,
     )
     return dg.Definitions(conditioned, sensors=[sensor])
 
 
-def _condition(asset: str, upgrades: Upgrades) -> dg.AutomationCondition[Any]:
+def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
     """Once a night: a shard that was requested, or made by hand, since the night began has had its turn.
 
     A sensor that remembers nothing, because it is new or its daemon was killed, begins as with a new
@@ -52,9 +54,26 @@ def _condition(asset: str, upgrades: Upgrades) -> dg.AutomationCondition[Any]:
     idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
     if asset in (RELEASE, SCORES):
         # They follow whatever the night has made, also when that took until morning: they need no GPU.
-        return tonight & Outdated() & EverythingElseIsDone() & idle
-    waits = AC.any_deps_match(Outdated() & ~AC.will_be_requested())
-    return tonight & IsNight(upgrades) & Outdated() & idle & ~waits
+        return tonight & Outdated(ticks) & EverythingElseIsDone(ticks) & idle
+    waits = AC.any_deps_match(Outdated(ticks) & ~AC.will_be_requested())
+    return tonight & IsNight(upgrades) & Outdated(ticks) & idle & ~waits
+
+
+class _Ticks:
+    """One scan of the store for each tick: all conditions of it see the same."""
+
+    def __init__(self, staleness: Staleness) -> None:
+        self._staleness = staleness
+        self._scans: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
+
+    def scan(self, context: Any) -> Survey:
+        view = context.asset_graph_view
+        if view not in self._scans:
+            self._scans[view] = self._staleness.scan()
+        return self._scans[view]
+
+    def scores_are_stale(self, context: Any) -> bool:
+        return self._staleness.scores_are_stale(context.asset_graph_view.instance)
 
 
 class _Condition(dg.AutomationCondition[Any]):
@@ -75,7 +94,15 @@ class _Condition(dg.AutomationCondition[Any]):
         return dg.AutomationResult(context, true_subset=subset)
 
 
-class Outdated(_Condition):
+class _OfTheStore(_Condition):
+    """A condition that looks into the store."""
+
+    def __init__(self, ticks: _Ticks) -> None:
+        super().__init__()
+        self.ticks = ticks
+
+
+class Outdated(_OfTheStore):
     """The table would come out otherwise now, or something above it would."""
 
     @property
@@ -85,11 +112,11 @@ class Outdated(_Condition):
     def true_for(self, context: Any) -> Iterable[str] | bool:
         asset = context.key.path[-1]
         if asset == SCORES:
-            return scores_outdated(context.asset_graph_view.instance)
-        return _surveyed(context).outdated.get(asset, set())
+            return self.ticks.scores_are_stale(context)
+        return self.ticks.scan(context).outdated.get(asset, set())
 
 
-class EverythingElseIsDone(_Condition):
+class EverythingElseIsDone(_OfTheStore):
     """No shard of the corpus waits for an upgrade: a dataset of two models at once is not released."""
 
     @property
@@ -97,10 +124,8 @@ class EverythingElseIsDone(_Condition):
         return "everything_else_is_done"
 
     def true_for(self, context: Any) -> bool:
-        waiting = any(shards for asset, shards in _surveyed(context).outdated.items() if asset != RELEASE)
-        return not waiting and (
-            context.key.path[-1] == SCORES or not scores_outdated(context.asset_graph_view.instance)
-        )
+        waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset != RELEASE)
+        return not waiting and (context.key.path[-1] == SCORES or not self.ticks.scores_are_stale(context))
 
 
 class IsNight(_Condition):
@@ -116,11 +141,3 @@ class IsNight(_Condition):
 
     def true_for(self, context: Any) -> bool:
         return self.upgrades.is_night(context.evaluation_time)
-
-
-def _surveyed(context: Any) -> Survey:
-    """One look at the store for each tick: all conditions of it see the same."""
-    view = context.asset_graph_view
-    if view not in _surveys:
-        _surveys[view] = look()
-    return _surveys[view]

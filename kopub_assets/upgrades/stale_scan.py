@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePosixPath
-from pkgutil import resolve_name
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from kopub_assets.materialize.loop import Key
-from kopub_assets.recipes import ENGINE, PARENTS, engines_of, made_with, own_recipe, recipe
-from kopub_assets.sources import SOURCES
+from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.materialize.asset import ShardAsset
+from kopub_assets.materialize.provenance import recipe_of
+from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.upgrades.plan import (
     AssetPlan,
     Redo,
@@ -27,21 +23,14 @@ from kopub_assets.upgrades.plan import (
     tasks_asked,
 )
 from resources.layout.regions import Task
-from resources.pages.corpus import Corpus
-from resources.states import FINAL
 from resources.store import ledger
-from resources.store.footer_cache import Catalogue, Entry
+from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import JOURNAL, ShardStore
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
 """Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
 _READ = frozenset({Task.TEXT, Task.TABLE, Task.FORMULA})
-_OWED = frozenset(
-    {"layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings", "corpus_text_embeddings"}
-)
-"""Assets whose module says what a shard owes from the tables above it alone. The others read the corpus itself."""
-_KEY = ["page_id", "fingerprint", "state"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class Survey:
     """What there is, what there should be, and how the one stands to the other."""
 
     store: ShardStore
-    corpus: Corpus
+    assets: Mapping[str, ShardAsset]
     tables: Mapping[str, Mapping[str, Entry]]
     wanted: Mapping[str, Wanted]
     standings: Standings
@@ -78,19 +67,19 @@ class Survey:
 
     def _redo(self, asset: str, shard: str, kept: set[tuple[str, str]], begun: set[str], count: bool) -> Redo:
         entry, wanted = self.tables[asset][shard], self.wanted[asset]
-        made_from = made_from_now(self.tables, asset, shard, self._source)
+        made_from = made_from_now(self.tables, wanted, asset, shard, self._source)
         why = tuple(reasons(entry, wanted, asset, made_from))
-        known = {name: held for name, held in made_from.items() if held is not None}
-        if (shard, recipe(wanted.own, known)) in kept:
+        known = {name: content for name, content in made_from.items() if content is not None}
+        if (shard, recipe_of(wanted.own, known)) in kept:
             return Redo(0, 0, 0.0, True, (*why, "its table of before is kept"))
         # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at.
         pages, exact = self._pages(asset, shard), own_changed(entry, wanted) and shard not in begun
         # What is owed can be told from parents that are themselves as they should be.
-        first = all(self.standings[parent][shard] is Standing.CURRENT for parent in PARENTS[asset])
+        first = all(self.standings[parent][shard] is Standing.CURRENT for parent in wanted.parents)
         if count and first and not exact:
-            counted = _rows_to_make(self.store, asset, shard, wanted.own)
+            counted = _rows_to_make(self.assets[asset], shard)
             pages, exact = (pages, False) if counted is None else (counted, True)
-        regions, share = self._regions(asset, shard, tasks_asked(why))
+        regions, share = self._regions(asset, shard, tasks_asked(why, wanted.section))
         share_of_pages = pages / entry.rows if entry.rows else 1.0
         return Redo(pages, round(regions * share_of_pages), share, exact, why)
 
@@ -98,13 +87,14 @@ class Survey:
         return Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
 
     def _pages(self, asset: str, shard: str) -> int:
-        return self.corpus.manifest.shard(shard).rows if asset == "raw_pages" else self.tables[asset][shard].rows
+        return self.assets[asset].expected_rows(shard, self.tables[asset][shard].rows)
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
         """Regions that are read again, and their share of those that would be for another model."""
-        if ENGINE.get(asset) != "recognition":
+        layout = self.assets[asset].reads_regions_of
+        if layout is None:
             return 0, 1.0
-        counts = self.tables["layout_regions"][shard].regions
+        counts = self.tables[layout.table.name][shard].regions
         every = sum(counts.get(task, 0) for task in _READ)
         asked = sum(counts.get(task, 0) for task in _READ if tasks is None or task in tasks)
         return asked, asked / every if every else 1.0
@@ -119,43 +109,33 @@ class Survey:
         return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
 
     def _source(self, asset: str, shard: str) -> str | None:
-        return source_of(self.corpus, asset, shard)
+        return self.assets[asset].source(shard)
 
 
-def survey(resources: Mapping[str, Any], catalogue: Catalogue) -> Survey:
+def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GRAPH) -> Survey:
     """Of all shards of the corpus; `resources` by the names that assets ask for them. Raises `StoreError`."""
-    store, corpus = resources["store"], resources["corpus"]
-    wanted = {}
-    for asset in PARENTS:
-        engines = engines_of(asset, resources)
-        wanted[asset] = Wanted(own_recipe(asset, *engines), made_with(asset, *engines))
-    tables = {asset: catalogue.tables(asset) for asset in PARENTS}
-    found = standings(tables, wanted, corpus.manifest.keys, partial(source_of, corpus))
-    return Survey(store, corpus, tables, wanted, found)
+    assets = graph.declared(resources)
+    wanted = {
+        name: Wanted(
+            graph.parents(name), asset.own_recipe, asset.made_with, asset.engine_section or name, asset.versions
+        )
+        for name, asset in assets.items()
+    }
+    tables = {name: footers.tables(name) for name in graph.names}
+    keys = resources["corpus"].manifest.keys
+    found = standings(tables, wanted, keys, lambda name, shard: assets[name].source(shard))
+    return Survey(resources["store"], assets, tables, wanted, found)
 
 
-def source_of(corpus: Corpus, asset: str, shard: str) -> str | None:
-    """Fingerprint of what an asset reads of the corpus itself for a shard; None where it reads its parents alone."""
-    read = SOURCES.get(asset)
-    return read(corpus, shard) if read else None
-
-
-def _rows_to_make(store: ShardStore, asset: str, shard: str, own: str) -> int | None:
+def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:
     """How many rows a run of the asset would compute, by their fingerprints; None where it takes the corpus to say.
 
     Counts what a killed run or a kept version has finished as done, as the run does. Raises `StoreError`.
     """
-    if asset not in _OWED:
+    if not isinstance(asset, RowTable) or not asset.parents:
         return None
-    # An asset's module is part of Dagster's definitions, which nobody needs who only wants a plan of what they made.
-    owed = resolve_name(f"kopub_assets.{asset}:owed")
-    tables = [store.read(asset, shard, _KEY)]
-    tables += [store.read(asset, shard, _KEY, version.recipe) for version in store.versions(asset, shard)]
-    tables += [part.select(_KEY) for part in store.parts(JOURNAL, asset, shard).read()]
-    finished = {key for table in tables for key in _finished(table)}
-    return sum((row.id, row.fingerprint) not in finished for row in owed(store, own, shard))
-
-
-def _finished(table: pa.Table) -> list[Key]:
-    final = table.filter(pc.field("state").isin(FINAL))
-    return list(zip(final["page_id"].to_pylist(), final["fingerprint"].to_pylist(), strict=True))
+    store, name, keys = asset.store, asset.name, [asset.table.key, "fingerprint", "state"]
+    tables = [store.read(name, shard, keys)]
+    tables += [store.read(name, shard, keys, version.recipe) for version in store.versions(name, shard)]
+    tables += [part.select(keys) for part in store.parts(JOURNAL, name, shard).read()]
+    return len(asset.unfinished(list(asset.rows(shard)), *tables))

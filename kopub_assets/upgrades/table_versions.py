@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from kopub_assets.materialize.provenance import held
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
+from kopub_assets.hf_release import HfRelease
+from kopub_assets.materialize.provenance import content_of
 from resources.errors import StoreError
 from resources.store.shard_store import ShardStore
 
@@ -12,7 +13,7 @@ Versions = dict[str, str | None]
 """A version of each table of a shard: of what is kept by its recipe, None for the table now."""
 
 CURRENT, PREVIOUS = "current", "previous"
-COMPARED = tuple(asset for asset in PARENTS if asset != "hf_release")
+COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name)
 """A release is files, whose own history is elsewhere."""
 
 
@@ -21,11 +22,11 @@ def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = No
     found: Versions = {asset: version}
     for parent, content in _contents(store, asset, shard, version).items():
         for kept in _versions(store, parent, shard):
-            if held(store.metadata(parent, shard, kept)) == content:
+            if content_of(store, parent, shard, kept) == content:
                 # What a table says of its parent goes before what another parent says of the same one.
                 found = {**ancestry(store, parent, shard, kept), **found, parent: kept}
                 break
-    return {name: found[name] for name in PARENTS if name in found}
+    return {name: found[name] for name in GRAPH.names if name in found}
 
 
 def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | None = None) -> list[str]:
@@ -33,7 +34,7 @@ def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | N
     return [
         parent
         for parent, content in _contents(store, asset, shard, version).items()
-        if not store.has(parent, shard) or held(store.metadata(parent, shard)) != content
+        if not store.has(parent, shard) or content_of(store, parent, shard) != content
     ]
 
 
@@ -90,14 +91,14 @@ def _named(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[s
 def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
     """A table, what it was made from, and what was made from those; other tables as they are now."""
     found = ancestry(store, asset, shard, version)
-    contents = {name: held(store.metadata(name, shard, kept)) for name, kept in found.items()}
+    contents = {name: content_of(store, name, shard, kept) for name, kept in found.items()}
     for name in made:
         if name not in found:
             for kept in _versions(store, name, shard):
                 of = _contents(store, name, shard, kept)
                 if all(of[parent] == contents[parent] for parent in of if parent in contents):
                     found[name] = kept
-                    contents[name] = held(store.metadata(name, shard, kept))
+                    contents[name] = content_of(store, name, shard, kept)
                     break
     return found
 
@@ -110,6 +111,6 @@ def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]
 
 
 def _contents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
-    """The content of each parent that a table was made from; none, for a table of before it was recorded."""
-    made_from = json.loads(store.metadata(asset, shard, version).get("made_from", "{}"))
-    return {parent: made_from[parent] for parent in PARENTS[asset] if parent in made_from}
+    """The content of each parent that a table was made from."""
+    made_from = json.loads(store.metadata(asset, shard, version)["made_from"])
+    return {parent: made_from[parent] for parent in GRAPH.parents(asset)}

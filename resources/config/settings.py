@@ -114,9 +114,10 @@ class Settings:
         self.upgrades: Upgrades = self._make("upgrades", Upgrades, profile.upgrades)
 
     @property
-    def resources(self) -> dict[str, dg.ConfigurableResource[Any]]:
+    def resources(self) -> dict[str, Any]:
         """The resources by the names that the assets ask for them."""
         return {
+            "profile": self.profile_name,
             "corpus": self.corpus,
             "store": self.store,
             "layout": self.layout,

@@ -1,5 +1,7 @@
-"""Small tables that are only ever added to: one Parquet file each, below one folder of the store."""
+"""Append-only logs of small tables: one Parquet file each, below one folder of the store."""
 
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,8 +11,11 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 
+_DIGITS = 20
+"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
 
-class Parts:
+
+class AppendLog:
     """The files below `folder`, by their names relative to it; `put` writes one whole."""
 
     def __init__(self, fs: fsspec.AbstractFileSystem, folder: str, put: Callable[[str, pa.Table], None]) -> None:
@@ -28,6 +33,13 @@ class Parts:
     def add(self, name: str, table: pa.Table) -> None:
         """Raises `StoreError` when it cannot be written."""
         self._put(f"{self._folder}/{name}", table)
+
+    def append(self, table: pa.Table, suffix: str = "") -> str:
+        """Add a table after all others; its name. A clock that was set back changes no order."""
+        last = max((int(name[:_DIGITS]) for name in self.names() if name[:_DIGITS].isdigit()), default=0)
+        name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
+        self.add(name, table)
+        return name
 
     def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
         """The tables that `choose` takes of all names, in its order. Raises `StoreError` when one is damaged."""

@@ -1,4 +1,4 @@
-"""What the store holds, without opening every table: their footers, read once for each time one is written."""
+"""The footers of the store's tables, read once for each time a table is written."""
 
 import json
 import logging
@@ -14,8 +14,8 @@ from resources.store.shard_store import ShardStore
 
 _log = logging.getLogger(__name__)
 
-_FOLDER = ".catalogue"
-_COLUMNS = ("recipe", "content", "made_with", "made_from", "regions")
+_FOLDER = ".footers"
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", "regions")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
@@ -28,33 +28,34 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Entry:
-    """A table that is published. `content` is None for one of before contents were recorded."""
+    """The footer of a published table: its rows, how it was made, and what it holds."""
 
     rows: int
-    recipe: str | None
-    content: str | None
-    made_with: str | None
-    made_from_json: str | None
+    recipe: str
+    content: str
+    made_with: str
+    made_from_json: str
+    states_json: str
     regions_json: str | None
 
     @cached_property
     def made_from(self) -> dict[str, str]:
         """The contents of what it was made from, by name."""
-        return json.loads(self.made_from_json or "{}")
+        return json.loads(self.made_from_json)
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """Rows by state; empty for a table of files."""
+        return json.loads(self.states_json)
 
     @cached_property
     def regions(self) -> dict[str, int]:
         """Regions of its pages by task, where it is a table of regions."""
         return json.loads(self.regions_json or "{}")
 
-    @property
-    def held(self) -> str | None:
-        """What stands for its rows in the recipes of the tables made from it."""
-        return self.content or self.recipe
 
-
-class Catalogue:
-    """The tables of a store. Kept in the store too, where it saves time only: a table's own footer is the truth."""
+class FooterCache:
+    """The footers of a store, kept in it too. That saves time only: a table's own footer is the truth."""
 
     def __init__(self, store: ShardStore) -> None:
         self._store = store
@@ -78,7 +79,10 @@ class Catalogue:
 
     def _footer(self, asset: str, shard: str) -> Entry:
         rows, metadata = self._store.footer(asset, shard)
-        return Entry(rows, *(metadata.get(name) for name in _COLUMNS))
+        # A table that somebody else wrote tells nothing of itself, and is stale.
+        *known, regions = (metadata.get(name) for name in _COLUMNS)
+        recipe, content, made_with, made_from, states = (value or "" for value in known)
+        return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", regions)
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
         try:
@@ -95,7 +99,7 @@ class Catalogue:
         parts = self._store.parts(_FOLDER, asset)
         before = parts.names()
         rows = [
-            (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.regions_json)
+            (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.states_json, e.regions_json)
             for shard, (stamp, e) in now.items()
         ]
         columns = zip(*rows, strict=True)

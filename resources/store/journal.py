@@ -1,21 +1,20 @@
 """Rows that are finished while their table is not."""
 
 import time
-import uuid
 from typing import Any
 
 import pyarrow as pa
 
-from resources.store.append_log import Parts
+from resources.store.append_log import AppendLog
 
 
 class Journal:
-    """The rows of one table that is under way, in small `parts`, each written whole."""
+    """The rows of one table that is under way, in an append-only log."""
 
     SHARE = 0.01
     """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
 
-    def __init__(self, parts: Parts, schema: pa.Schema) -> None:
+    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
         self._parts = parts
         self._schema = schema
         self._known: list[pa.Table] | None = None
@@ -41,7 +40,7 @@ class Journal:
         written = self._written()
         started = time.monotonic()
         rows = pa.Table.from_pylist(self._waiting, self._schema)
-        self._parts.add(f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.parquet", rows)
+        self._parts.append(rows)
         written.append(rows)
         self._waiting = []
         finished = time.monotonic()

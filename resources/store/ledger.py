@@ -3,7 +3,6 @@
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.store.append_log import Parts
+from resources.store.append_log import AppendLog
 from resources.store.shard_store import ShardStore
 
 LEDGER = pa.schema(
@@ -35,9 +34,8 @@ before it was killed, which the next run of the shard enters under its own name.
 
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
-_MERGED = ".merged.parquet"
-_DIGITS = 20
-"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
+_MERGED = "merged"
+"""End of the name of a part that holds all before it, each entry once."""
 _SAMPLE = 32
 """Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
 
@@ -85,17 +83,15 @@ def shares(seconds: float, costs: Sequence[float]) -> list[float]:
 
 
 def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
-    """Add `rows`, a table of `LEDGER`. Nobody else may be making the shard. Raises `StoreError`."""
+    """Add `rows`, a table of `LEDGER`. Raises `StoreError`."""
     if not rows.num_rows:
         return
     parts = _of(store, asset, shard)
-    names = parts.names()
-    run_id = rows["run_id"][0].as_py()
-    parts.add(f"{_next(names)}-{run_id[:8]}.parquet", rows)
+    parts.append(rows, rows["run_id"][0].as_py()[:8])
     names = parts.names()
     if len(names) > _MOST_PARTS:
-        # A merged part stands for all before it, so a run that is killed here has counted nothing twice.
-        parts.add(f"{_next(names)}{_MERGED}", _all(parts))
+        # Entries that stand in a merged part too count once, so a kill or a second writer here harms nothing.
+        parts.append(_once(parts.read(lambda _: names)), _MERGED)
         parts.remove(names)
 
 
@@ -125,7 +121,7 @@ def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
-def _latest(parts: Parts) -> list[pa.Table]:
+def _latest(parts: AppendLog) -> list[pa.Table]:
     """Shards are told by their folder, time by the name of the file in it."""
     found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
     return [_last_run(part) for part in found]
@@ -137,20 +133,21 @@ def _last_run(part: pa.Table) -> pa.Table:
     return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
 
 
-def _all(parts: Parts) -> pa.Table:
-    return pa.concat_tables([LEDGER.empty_table(), *parts.read(_not_merged_yet)])
+def _all(parts: AppendLog) -> pa.Table:
+    return _once(parts.read())
 
 
-def _not_merged_yet(names: Sequence[str]) -> Sequence[str]:
-    """The last merged part, and all after it."""
-    return names[max((at for at, name in enumerate(names) if name.endswith(_MERGED)), default=0) :]
+def _once(parts: Sequence[pa.Table]) -> pa.Table:
+    """The entries of all `parts`, oldest first; one that a merged part holds as well stands once."""
+    entries = pa.concat_tables([LEDGER.empty_table(), *parts])
+    columns = (entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id", "made_at"))
+    first: dict[tuple[object, ...], int] = {}
+    for at, entry in enumerate(zip(*columns, strict=True)):
+        first.setdefault(entry, at)
+    if len(first) < entries.num_rows:
+        entries = entries.take(pa.array(list(first.values()), pa.int64()))
+    return entries
 
 
-def _of(store: ShardStore, asset: str, shard: str) -> Parts:
+def _of(store: ShardStore, asset: str, shard: str) -> AppendLog:
     return store.parts(".ledger", asset, shard)
-
-
-def _next(names: Sequence[str]) -> str:
-    """The time, as the beginning of a name after all others: a clock that was set back loses nothing."""
-    last = int(names[-1][:_DIGITS]) if names else 0
-    return f"{max(time.time_ns(), last + 1):0{_DIGITS}d}"

@@ -17,7 +17,7 @@ from pydantic import Field
 from resources.errors import StoreError
 from resources.files import cannot_write, replace_bytes, write_new
 from resources.fingerprints import fingerprint
-from resources.store.append_log import Parts
+from resources.store.append_log import AppendLog
 from resources.store.journal import Journal
 from resources.store.versions import FOLDER, Version, Versions
 
@@ -98,9 +98,8 @@ class ShardStore(dg.ConfigurableResource):
         path, versions = self._path(asset, shard), self._versions(asset, shard)
         recipe = metadata.get("recipe", "")
         if self.keep_versions and self.has(asset, shard):
-            replaced = self.metadata(asset, shard).get("recipe", recipe)
-            if replaced != recipe:
-                versions.keep(path, replaced)
+            with self._told(asset, shard, None):
+                versions.keep(path, recipe)
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
         self._put(path, table.replace_schema_metadata(stamped), replace_bytes)
         versions.prune(self.keep_versions, recipe)
@@ -131,9 +130,11 @@ class ShardStore(dg.ConfigurableResource):
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
         return Journal(self.parts(JOURNAL, asset, shard), schema)
 
-    def parts(self, *folder: str) -> Parts:
+    def parts(self, *folder: str) -> AppendLog:
         """Small tables beside the store's own, in a folder that begins with a dot."""
-        return Parts(self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new))
+        return AppendLog(
+            self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new)
+        )
 
     @property
     def _fs(self) -> fsspec.AbstractFileSystem:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 import fsspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
@@ -14,6 +15,8 @@ from resources.errors import StoreError
 from resources.files import cannot_write, replace_file
 
 FOLDER = ".versions"
+RECIPE = b"kopub.recipe"
+"""Key of a table's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,29 @@ class Versions:
             rows, size = pq.read_metadata(file).num_rows, file.seek(0, os.SEEK_END)
         return Version(recipe, self._fs.modified(path), rows, size)
 
-    def keep(self, table: str, recipe: str) -> None:
-        """Keep the table at path `table`, which stays where it is. Raises `StoreError`; nothing is lost then.
+    def keep(self, table: str, current: str) -> None:
+        """Keep the table at path `table`, which stays where it is, unless its recipe is `current`.
 
         On a local disk both names share one file, so a version takes room only once the table is replaced.
+        Elsewhere the bytes that are kept say themselves which recipe they are of: another writer may replace the
+        table meanwhile. Raises `StoreError`; nothing is lost then.
         """
         number = max((entry.number for entry in self._entries()), default=0) + 1
+        local = isinstance(self._fs, LocalFileSystem)
+        try:
+            content = None if local else self._fs.cat_file(table)
+        except OSError as error:
+            raise StoreError(f"{table} cannot be read ({error.strerror or error}); run again") from error
+        metadata = pq.read_metadata(table if content is None else pa.BufferReader(content)).metadata or {}
+        recipe = metadata.get(RECIPE, b"").decode()
+        if recipe in ("", current):
+            return
         kept = f"{self._folder}/{number:06d}-{recipe}.parquet"
-        if isinstance(self._fs, LocalFileSystem):
+        if content is None:
             replace_file(Path(kept), lambda temporary: _link(table, temporary))
             return
         try:
-            self._fs.copy(table, kept)
+            self._fs.pipe_file(kept, content)
         except OSError as error:
             raise StoreError(cannot_write(kept, error)) from error
 

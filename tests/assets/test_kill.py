@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
 from resources.release.dataset.released_files import part_path
 from resources.store.schemas import OCR_RESULTS
 from tests.support import kill_child
@@ -56,7 +56,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     read = Counter(platform.diary("recognition").pages)
     assert set(read) == {page for shard in ids for page in shard}
     assert max(read.values()) <= 1 + KILLS
-    for asset in PARENTS:
+    for asset in GRAPH.names:
         for shard in SHARDS:
             assert _content(platform, asset, shard).equals(_content(untouched, asset, shard)), f"{asset} {shard}"
 

@@ -7,7 +7,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
+from kopub_assets.raw_pages import RawPages
+from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.states import State
 from resources.store.shard_store import ShardStore
@@ -35,7 +37,7 @@ def computed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str | None, 
 
 def test_one_partition_key_builds_all_eight_assets(platform: Platform):
     assert platform.run().success
-    assert {asset for asset, _ in platform.tables()} == set(PARENTS)
+    assert {asset for asset, _ in platform.tables()} == set(GRAPH.names)
     assert platform.states("parsed_texts") == dict.fromkeys(["a_1", "a_2", "a_3"], State.OK)
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
     assert platform.rows("ocr_results")["a_2"]["page_idx"] == 1
@@ -67,7 +69,7 @@ def test_a_second_run_computes_nothing_and_writes_nothing(platform: Platform):
     files = {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")}
     result = platform.run(last="shard_01")
     assert result.success
-    for asset in PARENTS:
+    for asset in GRAPH.names:
         assert set(computed(result, asset).values()) == {0}, asset
     assert {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")} == files
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_3", "b_1", "b_2"]
@@ -95,7 +97,7 @@ def test_the_data_version_follows_the_recipes(platform: Platform):
         result = platform.run()
         return {
             asset: (made.tags or {})["dagster/data_version"]
-            for asset in PARENTS
+            for asset in GRAPH.names
             for made in result.asset_materializations_for_node(asset)
         }
 
@@ -179,7 +181,7 @@ def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platf
 
     with monkeypatch.context() as older:
         older.setattr(module, "inspect", refuse)
-        older.setattr(module, "OWN", "older")
+        older.setattr(RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release", 2: "older"}))
         assert platform.run().success
     assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
     assert platform.run().success

@@ -17,7 +17,7 @@ from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from tests.doubles.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import ASSETS, RANGE_END, RANGE_START, Platform, failure
+from tests.support.harness import RANGE_END, RANGE_START, Platform, failure
 from tests.support.released import contents, load
 
 PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
@@ -42,7 +42,7 @@ def run(
     # The engines of the tests read a line from a whole page, which is rightly doubted.
     chosen = {"hub": HubTarget(repo=REPO), "release": release, "gates": Gates(max_doubtful_share=1), **resources}
     return dg.materialize(
-        ASSETS,
+        platform.assets,
         selection=selection,
         tags={RANGE_START: "shard_00", RANGE_END: "shard_01", **(tags or {})},
         resources=platform.resources() | chosen,
@@ -142,7 +142,7 @@ def test_vectors_that_were_not_measured_are_not_pushed(platform: Platform, hub: 
     assert run(platform, hub).success
     assert "## How well pages are found" in (platform.home / "release" / "README.md").read_text("utf-8")
     platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "어디인가?", "a_1")])
-    unmeasured = [asset.key.path[-1] for asset in ASSETS if asset.key.path[-1] != "retrieval_scores"]
+    unmeasured = [asset.key.path[-1] for asset in platform.assets if asset.key.path[-1] != "retrieval_scores"]
     assert "retrieval was not measured on what is released of 1 shards, shard_00 first" in failure(
         run(platform, hub, PUSH, selection=unmeasured)
     )
@@ -183,9 +183,11 @@ def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(platform: Plat
     first = run(platform, hub)
     folder = platform.home / "release"
     rows = load(folder, "lineage").to_list()
-    assert {row["asset"] for row in rows} == {asset.key.path[-1] for asset in ASSETS if asset.key.path[-1] in _MADE}
+    assert {row["asset"] for row in rows} == {
+        asset.key.path[-1] for asset in platform.assets if asset.key.path[-1] in _MADE
+    }
     assert {row["run_id"] for row in rows} == {first.run_id}
-    assert {row["engine"] for row in rows if row["asset"] == "ocr_results"} == {"tests.doubles.engines.SlowReader"}
+    assert {row["engine"] for row in rows if row["asset"] == "ocr_results"} == {"slow_reader"}
     before = contents(folder)
     assert run(platform, hub).success
     assert contents(folder) == before
@@ -234,7 +236,7 @@ def test_an_image_that_is_not_the_one_that_was_read_is_not_released(platform: Pl
     wrong = stale.set_column(at, stale.schema.field(at), pa.array(["0" * 64] * 2))
     platform.store.write("raw_pages", "shard_00", wrong, platform.store.metadata("raw_pages", "shard_00"))
     result = dg.materialize(
-        ASSETS,
+        platform.assets,
         selection=["hf_release"],
         partition_key="shard_00",
         resources=platform.resources() | {"release": release},

@@ -20,7 +20,7 @@ from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from tests.doubles.writable_hub import WritableHub
 from tests.support.corpora import Page
-from tests.support.harness import ASSETS, RANGE_END, RANGE_START, Platform
+from tests.support.harness import RANGE_END, RANGE_START, Platform
 
 PAGES = os.environ.get("KOPUB_TEST_PAGES")
 
@@ -68,7 +68,7 @@ def test_one_page_that_changes_sends_the_files_of_its_shard_alone(hub: WritableH
 
 def _push(platform: Platform) -> dg.ExecuteInProcessResult:
     return dg.materialize(
-        ASSETS,
+        platform.assets,
         tags={RANGE_START: "shard_00", RANGE_END: "shard_01", "kopub/publish": "true"},
         resources=platform.resources(),
         instance=platform.instance,

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from resources.store import ledger
-from resources.store.append_log import Parts
 from resources.store.shard_store import ShardStore
 
 
@@ -49,7 +48,7 @@ def test_many_parts_become_one_and_nothing_is_lost_or_doubled(store: ShardStore)
 
 def test_a_merge_that_was_cut_off_counts_nothing_twice(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as killed:
-        killed.setattr("resources.store.append_log.Parts.remove", lambda *arguments: None)
+        killed.setattr("resources.store.append_log.AppendLog.remove", lambda *arguments: None)
         for run in range(20):
             ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
     assert len(store.parts(".ledger", "ocr_results", "shard_00").names()) > 20
@@ -67,16 +66,16 @@ def test_a_clock_that_was_set_back_loses_nothing(store: ShardStore, monkeypatch:
 def test_parts_that_are_merged_while_somebody_reads_are_read_again(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
     for run in range(10):
         ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
-    before = Parts.names
+    before = AppendLog.names
 
-    def names(parts: Parts) -> list[str]:
+    def names(parts: AppendLog) -> list[str]:
         found = before(parts)
-        monkeypatch.setattr(Parts, "names", before)
+        monkeypatch.setattr(AppendLog, "names", before)
         for run in range(10, 20):
             ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
         return found
 
-    monkeypatch.setattr(Parts, "names", names)
+    monkeypatch.setattr(AppendLog, "names", names)
     assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
 
 

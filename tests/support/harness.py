@@ -8,10 +8,12 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from definitions import definitions
-from kopub_assets.recipes import PARENTS
+from definitions import definitions_of
+from kopub_assets.build import build_assets
+from kopub_assets.graph import GRAPH, Graph
 from resources.config.configured import configured
 from resources.config.gates import Gates
+from resources.config.settings import Profile, Settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
 from resources.release.hub.repository import HubTarget
@@ -20,13 +22,13 @@ from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.corpora import Page, write_corpus
 
-ASSETS = [asset for asset in definitions().assets or () if isinstance(asset, dg.AssetsDefinition)]
+_CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 @dataclass
 class Platform:
-    """A home with an indexed corpus of at most two shards, and engines that can be swapped.
+    """A home with an indexed corpus, and engines that can be swapped; any number of them side by side.
 
     The engines are countable doubles of the real protocols unless `engines` says otherwise.
     """
@@ -34,6 +36,7 @@ class Platform:
     home: Path
     engines: dict[str, Any] = field(default_factory=dict)
     instance: dg.DagsterInstance = field(default_factory=dg.DagsterInstance.ephemeral)
+    graph: Graph = GRAPH
 
     @classmethod
     def of(cls, home: Path, shards: Sequence[Sequence[Page]], queries: Sequence[dict[str, Any]] | None = None):
@@ -52,8 +55,27 @@ class Platform:
         """What an engine double has worked on so far."""
         return Diary(str(self.home / f"{engine}.diary"))
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of a process that starts now, with the engines as they are now."""
+        settings = Settings(self.home, "cpu", Profile.model_validate(_CPU), {})
+        for name, resource in self.resources().items():
+            if name != "profile":
+                setattr(settings, name, resource)
+        return settings
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """What Dagster would load of these settings."""
+        return definitions_of(self.settings, self.graph)
+
+    @property
+    def assets(self) -> list[dg.AssetsDefinition]:
+        return build_assets(self.settings, self.graph)
+
     def resources(self) -> dict[str, Any]:
         return {
+            "profile": "cpu",
             "store": self.store,
             "corpus": Corpus(home=str(self.home)),
             "layout": OneRegionLayout(diary=str(self.home / "layout.diary")),
@@ -78,7 +100,7 @@ class Platform:
         """
         overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
         return dg.materialize(
-            ASSETS,
+            self.assets,
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
             tags={RANGE_START: first, RANGE_END: last} if first and last else {},
@@ -100,9 +122,8 @@ class Platform:
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         return {
             (asset, shard): self.store.read(asset, shard)
-            for asset in PARENTS
-            for shard in ("shard_00", "shard_01")
-            if self.store.has(asset, shard)
+            for asset in self.graph.names
+            for shard in self.store.published(asset)
         }
 
 

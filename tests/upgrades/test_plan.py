@@ -10,7 +10,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.plan import AssetPlan, Standing
 from kopub_assets.upgrades.stale_scan import Survey, survey
 from kopub_cli.plan import duration, in_between
@@ -23,7 +23,7 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.store import ledger
-from resources.store.footer_cache import Catalogue
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
@@ -50,7 +50,7 @@ def platform(tmp_path: Path) -> Platform:
     """All but the release, of two shards."""
     platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
     reads(platform, "read")
-    assert platform.run(",".join(asset for asset in PARENTS if asset != "hf_release"), last="shard_01").success
+    assert platform.run(",".join(asset for asset in GRAPH.names if asset != "hf_release"), last="shard_01").success
     return platform
 
 
@@ -60,7 +60,7 @@ def reads(platform: Platform, prompt: str, **fields: Any) -> None:
 
 
 def surveyed(platform: Platform) -> Survey:
-    return survey(platform.resources(), Catalogue(platform.store))
+    return survey(platform.resources(), FooterCache(platform.store))
 
 
 def plans(platform: Platform) -> dict[str, AssetPlan]:
@@ -165,17 +165,17 @@ def test_the_ui_shows_what_rows_cost(platform: Platform):
     assert shown["gpu_seconds_per_row"] == pytest.approx(shown["gpu_seconds"] / 3)
 
 
-def test_the_catalogue_sees_every_table_that_is_written(platform: Platform):
-    catalogue = Catalogue(platform.store)
-    before = survey(platform.resources(), catalogue).standings
+def test_the_footer_cache_sees_every_table_that_is_written(platform: Platform):
+    footers = FooterCache(platform.store)
+    before = survey(platform.resources(), footers).standings
     reads(platform, "say")
     assert platform.run("ocr_results", "shard_01").success
-    kept, anew = survey(platform.resources(), catalogue), surveyed(platform)
+    kept, anew = survey(platform.resources(), footers), surveyed(platform)
     assert kept.standings == anew.standings != before
     assert kept.standings["ocr_results"] == {"shard_00": Standing.STALE, "shard_01": Standing.CURRENT}
 
 
-def test_the_catalogue_opens_no_table_twice(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+def test_the_footer_cache_opens_no_table_twice(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     surveyed(platform)
     monkeypatch.setattr(
         "resources.store.shard_store.ShardStore.footer", lambda *arguments: pytest.fail("a footer was read")
@@ -183,26 +183,26 @@ def test_the_catalogue_opens_no_table_twice(platform: Platform, monkeypatch: pyt
     surveyed(platform)
 
 
-def test_a_store_that_takes_no_catalogue_is_read_without_one(
+def test_a_store_that_takes_no_footer_cache_is_read_without_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(FullDisk, "no_room_for", ".catalogue")
+    monkeypatch.setattr(FullDisk, "no_room_for", ".footers")
     store = ShardStore(url="fulldisk://plan")
     for asset in ("ocr_results", "parsed_texts"):
         store.write(asset, "shard_00", pa.table({"page_id": ["a_1"]}), {"recipe": "0" * 16})
-    catalogue = Catalogue(store)
+    footers = FooterCache(store)
     for asset in ("ocr_results", "parsed_texts"):
-        assert catalogue.tables(asset)["shard_00"].rows == 1
+        assert footers.tables(asset)["shard_00"].rows == 1
     (said,) = (record.getMessage() for record in caplog.records)
     assert said.startswith("every footer is read each time: the disk is full: ")
 
 
-def test_a_damaged_catalogue_is_written_anew(platform: Platform):
+def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
     before = surveyed(platform).standings
-    for file in (platform.home / "store" / ".catalogue" / "ocr_results").iterdir():
+    for file in (platform.home / "store" / ".footers" / "ocr_results").iterdir():
         file.write_bytes(b"PAR1")
     assert surveyed(platform).standings == before
-    (file,) = (platform.home / "store" / ".catalogue" / "ocr_results").iterdir()
+    (file,) = (platform.home / "store" / ".footers" / "ocr_results").iterdir()
     assert file.stat().st_size > 4
 
 

@@ -15,7 +15,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
-from kopub_assets.upgrades.staleness import NAME
+from kopub_assets.upgrades.sensor import NAME
 from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore

@@ -9,17 +9,14 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import dagster as dg
 import pytest
 from dagster._core.storage.dagster_run import DagsterRun
-
-from definitions import definitions
-from kopub_assets import recipes
-from kopub_assets.upgrades import staleness
 from kopub_assets.upgrades.upgrade_schedule import FIRST, LAST, NIGHT, upgrade_schedule
+
+from kopub_assets.graph import GRAPH
 from resources.code_version import CodeVersion
 from resources.config.configured import configured
 from resources.config.settings import ROOT
@@ -52,7 +49,7 @@ class Nights:
     def tick(self, hours: float) -> Requested:
         """What is requested, by asset; of an asset without partitions the empty set."""
         result = dg.evaluate_automation_conditions(
-            definitions(), self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
+            self.platform.definitions, self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
         )
         self._cursor = result.cursor
         return {
@@ -80,11 +77,9 @@ class Nights:
 
 
 @pytest.fixture
-def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
+def platform(tmp_path: Path) -> Platform:
     """Two shards of all eight assets. What its engines are is what the platform is configured with."""
-    platform = Platform.of(tmp_path, SHARDS, QUERIES)
-    monkeypatch.setattr(staleness, "load_settings", lambda: settings(platform))
-    return platform
+    return Platform.of(tmp_path, SHARDS, QUERIES)
 
 
 @pytest.fixture
@@ -94,11 +89,6 @@ def nights(platform: Platform) -> Nights:
     nights = Nights(platform)
     assert nights.tick(0) == {}
     return nights
-
-
-def settings(platform: Platform) -> SimpleNamespace:
-    """As a code location loads them that starts now."""
-    return SimpleNamespace(resources=platform.resources(), store=platform.store)
 
 
 def of(shards: Set[str | None], *assets: str) -> Requested:
@@ -185,7 +175,8 @@ def test_a_night_requests_what_a_change_makes_stale_once(
 def test_another_version_of_the_code_is_a_change(
     platform: Platform, nights: Nights, monkeypatch: pytest.MonkeyPatch, asset: str, requested: Requested
 ):
-    monkeypatch.setitem(recipes.CODE, asset, CodeVersion(asset, {1: "the first release", 2: "rows split at wide gaps"}))
+    newer = CodeVersion(asset, {1: "the first release", 2: "rows split at wide gaps"})
+    monkeypatch.setattr(GRAPH.by_name[asset], "code_version", newer)
     assert nights.tick(2.1) == requested
 
 

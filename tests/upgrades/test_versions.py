@@ -9,7 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub_assets.recipes import PARENTS
+from kopub_assets.graph import GRAPH
 from resources.errors import StoreError
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
@@ -18,7 +18,7 @@ from tests.support.harness import Platform
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
 TABLE = ("ocr_results", "shard_00")
-TABLES = [asset for asset in PARENTS if asset != "hf_release"]
+TABLES = [asset for asset in GRAPH.names if asset != "hf_release"]
 """The release tells which run made what, so it differs from one to the next."""
 
 

@@ -1,0 +1,22 @@
+"""The Dagster assets of a platform: any number of them side by side in one process."""
+
+import dagster as dg
+
+from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.materialize.dagster_assets import dagster_asset
+from kopub_assets.retrieval_scores import retrieval_scores
+from resources.config.settings import Settings
+
+
+def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition]:
+    """The assets of `graph`, partitioned by the shards of the corpus that `settings` names, and the retrieval scores.
+
+    Raises `ConfigError` and `SourceError`, one line each, for what cannot be loaded.
+    """
+    partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
+    declared = graph.declared(settings.resources)
+    shards = [
+        dagster_asset(asset, declared[name], partitions, settings.shards_per_run)
+        for name, asset in graph.by_name.items()
+    ]
+    return [*shards, retrieval_scores(settings)]

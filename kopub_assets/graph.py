@@ -1,0 +1,53 @@
+"""The assets that are made shard by shard, in the order they are made: the one place where an asset is registered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
+from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
+from kopub_assets.hf_release import HfRelease
+from kopub_assets.layout_regions import LayoutRegions
+from kopub_assets.materialize.asset import ShardAsset
+from kopub_assets.ocr_results import OcrResults
+from kopub_assets.parsed_texts import ParsedTexts
+from kopub_assets.query_embeddings import QueryEmbeddings
+from kopub_assets.raw_pages import RawPages
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Assets in the order they are made: every one comes after its parents."""
+
+    assets: tuple[type[ShardAsset], ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, type[ShardAsset]]:
+        return {asset.table.name: asset for asset in self.assets}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.by_name)
+
+    def parents(self, name: str) -> tuple[str, ...]:
+        """The assets that the asset `name` is made from."""
+        return tuple(parent.table.name for parent in self.by_name[name].parents)
+
+    def declared(self, resources: Mapping[str, Any]) -> dict[str, ShardAsset]:
+        """Every asset by name, with these resources."""
+        return {name: asset(resources) for name, asset in self.by_name.items()}
+
+
+GRAPH = Graph(
+    (
+        RawPages,
+        LayoutRegions,
+        OcrResults,
+        ParsedTexts,
+        CorpusImageEmbeddings,
+        CorpusTextEmbeddings,
+        QueryEmbeddings,
+        HfRelease,
+    )
+)

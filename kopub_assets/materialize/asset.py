@@ -1,0 +1,144 @@
+"""What every asset of the graph declares: its table, its parents, its engine, its version."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import dagster as dg
+import pyarrow as pa
+
+from kopub_assets.materialize.checks import Check, Problems
+from kopub_assets.materialize.provenance import Provenance, content_of
+from resources.code_version import CodeVersion
+from resources.engine import Engine
+from resources.fingerprints import canonical_json, fingerprint
+from resources.pages.corpus import Corpus
+from resources.store.shard_store import ShardStore
+from resources.store.table import Table
+
+Metadata = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A shard whose table is published: the recipe it was made by, and what the UI shows of it."""
+
+    recipe: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one asset: its id, its shards, what its checks find, and what it was asked for."""
+
+    run_id: str
+    shards: tuple[str, ...]
+    problems: Problems
+    log: Callable[[str], None]
+    warn: Callable[[str], None]
+    config: Any = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def has_tag(self, tag: str) -> bool:
+        """Whether the run carries `tag` with the value true."""
+        return self.tags.get(tag, "").lower() == "true"
+
+
+class ShardAsset(ABC):
+    """An asset that is made shard by shard. A subclass declares it in class attributes and makes it in methods.
+
+    An instance works with the resources of one run, or of the settings when only its recipe is wanted.
+    Its docstring is the description in the UI.
+    """
+
+    table: ClassVar[Table]
+    code_version: ClassVar[CodeVersion]
+    """Of the code that shapes the rows, besides the engine's own."""
+    group: ClassVar[str]
+    parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
+    """The assets whose tables are read to make this one."""
+    after: ClassVar[tuple[str, ...]] = ()
+    """Assets to wait for in a run, by name, whose results decide no row."""
+    engine_section: ClassVar[str | None] = None
+    """The resource, and section of a profile, whose engine makes the rows; None where code alone makes them."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Resources by name, besides the store, the corpus and the engine."""
+    kinds: ClassVar[frozenset[str]] = frozenset()
+    checks: ClassVar[tuple[Check, ...]] = ()
+    config: ClassVar[type[dg.Config] | None] = None
+    """What the Launchpad may ask of a run."""
+    reads_regions_of: ClassVar[type["ShardAsset"] | None] = None
+    """The asset whose regions are the unit of work; None where it is the page."""
+
+    engine: Any
+    """The engine of `engine_section`; a subclass states its type."""
+
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        self.store: ShardStore = resources["store"]
+        self.corpus: Corpus = resources["corpus"]
+        self.resources = resources
+        self.engine = resources[self.engine_section] if self.engine_section else None
+
+    @classmethod
+    def resource_keys(cls) -> set[str]:
+        """The names of the resources that an instance is made of."""
+        return {"store", "corpus", *cls.needs, *((cls.engine_section,) if cls.engine_section else ())}
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        assert isinstance(self.table.schema, pa.Schema), "a table of vectors says its width"
+        return self.table.schema
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        return () if self.engine is None else (self.engine,)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are held while a shard is made."""
+        return sum(engine.gpus for engine in self.engines)
+
+    @cached_property
+    def made_with(self) -> str:
+        """What determines a row besides its inputs, as JSON: the version of the code, and the engine's recipe."""
+        engines = [engine.recipe() for engine in self.engines]
+        return canonical_json({"version": self.code_version.number, "engines": engines})
+
+    @cached_property
+    def own_recipe(self) -> str:
+        """Fingerprint of `made_with`."""
+        return fingerprint(self.made_with)
+
+    @property
+    def versions(self) -> dict[str, CodeVersion]:
+        """The versions behind the rows, by the names that `made_with` has for them in a plan."""
+        own = {f"{self.name}.version": self.code_version}
+        return own | {f"{self.engine_section}.version": engine.code_version for engine in self.engines}
+
+    def source(self, shard: str) -> str | None:
+        """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
+        return None
+
+    def expected_rows(self, shard: str, made: int) -> int:
+        """Rows that a shard would have if it were made now; `made` it has."""
+        return made
+
+    def provenance(self, shard: str) -> Provenance:
+        """How a table that is about to be made comes to be. Raises `StoreError` when a parent is missing."""
+        parents = {parent.table.name: content_of(self.store, parent.table.name, shard) for parent in self.parents}
+        return Provenance.of(self.own_recipe, self.made_with, parents, self.source(shard))
+
+    @abstractmethod
+    def make_shard(self, shard: str, run: Run) -> Finished:
+        """Make and publish the table of one shard. Raises `KopubError`; other shards go on then."""
+
+    @abstractmethod
+    def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
+        """Do what has to be done once, when all shards of a run are through. Raises `KopubError`."""
