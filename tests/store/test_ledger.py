@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from resources.store import ledger
+from resources.store.append_log import AppendLog
 from resources.store.shard_store import ShardStore
 
 

@@ -117,6 +117,17 @@ def test_another_class_of_engine_is_one_reason(platform: Platform):
     assert list(plans(platform)["ocr_results"].why) == ["recognition.engine two_gpu_reader -> slow_reader"]
 
 
+def test_another_version_of_the_code_is_shown_with_its_reason(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    steps = {1: "the first release", 2: "rows split at wide gaps", 3: "blank cells stay"}
+    monkeypatch.setattr(GRAPH.by_name["ocr_results"], "code_version", CodeVersion("ocr_results", steps))
+    assert list(plans(platform)["ocr_results"].why) == [
+        "ocr_results.version 1 -> 3 (rows split at wide gaps; blank cells stay)"
+    ]
+    monkeypatch.undo()
+    monkeypatch.setattr(TwoGpuReader, "code_version", CodeVersion(TwoGpuReader.code_version.name, {1: "a", 2: "b"}))
+    assert list(plans(platform)["ocr_results"].why) == ["recognition.version 1 -> 2 (b)"]
+
+
 def test_an_upgrade_that_is_taken_back_costs_nothing(platform: Platform):
     reads(platform, "say")
     assert platform.run(",".join(READING), last="shard_01").success
@@ -305,7 +316,6 @@ def test_the_engines_of_a_gpu_profile_say_what_they_hold_and_compute_with(monkey
         ("TIMEZONE", "Asia/Soul", "profile cpu: upgrades.timezone: Value error, 'Asia/Soul' is no time zone"),
         ("START", "25:00", "profile cpu: upgrades.start: Input should be in a valid time format"),
         ("START", "06:00", "profile cpu: upgrades.: Value error, start: it is the same as end"),
-        ("BY", "hand", "profile cpu: upgrades.by: Input should be 'sensor' or 'schedule'"),
     ],
 )
 def test_a_night_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch, key: str, value: str, line: str):
@@ -322,7 +332,6 @@ def test_a_night_may_begin_in_the_evening_and_yaml_writes_it_without_quotes(at: 
     now = datetime(2026, 11, 21, *at, tzinfo=ZoneInfo("Asia/Seoul"))
     assert upgrades.is_night(now) is night
     assert (str(upgrades), upgrades.cron) == ("from 22:00 to 05:00 Asia/Seoul", "0 22 * * *")
-    assert upgrades.night_of(now) == ("2026-11-20" if at < (22, 0) else "2026-11-21")
 
 
 @pytest.mark.parametrize(
