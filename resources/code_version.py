@@ -20,7 +20,7 @@ class CodeVersion:
     steps: Mapping[int, str]
 
     def __post_init__(self) -> None:
-        if list(self.steps) != list(range(1, len(self.steps) + 1)) or not all(self.steps.values()):
+        if not self.steps or list(self.steps) != list(range(1, len(self.steps) + 1)) or not all(self.steps.values()):
             raise ValueError(f"the versions of {self.name} are to count from 1, each with its reason")
 
     @property

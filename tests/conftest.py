@@ -15,6 +15,10 @@ for name in [name for name in os.environ if name.startswith("KOPUB_") and not na
 os.environ["KOPUB_HOME"] = tempfile.mkdtemp(prefix="kopub-tests-")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WritableHub]:
     """The only Hub that this process's client and `datasets` know, with a writer logged in and caches of the test."""

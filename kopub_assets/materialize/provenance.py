@@ -8,6 +8,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.errors import StoreError
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.states import count_states
 from resources.store.shard_store import ShardStore
@@ -71,8 +72,11 @@ def content(table: pa.Table) -> str:
 
 
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
-    """The content of a stored table. Raises `StoreError` when it has not been made."""
-    return store.metadata(asset, shard, version)["content"]
+    """The content of a stored table. Raises `StoreError` when it has not been made, or does not say how."""
+    known = store.metadata(asset, shard, version).get("content")
+    if known is None:
+        raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
+    return known
 
 
 def _names(struct: pa.StructType) -> list[str]:

@@ -34,7 +34,7 @@ class Diary:
 
 
 class OneRegionLayout(LayoutDetector):
-    """One text region over each whole page; `revision` stands for a model pin."""
+    """Text regions over each whole page, one unless `regions` says more; `revision` stands for a model pin."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.one_region", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
@@ -42,6 +42,7 @@ class OneRegionLayout(LayoutDetector):
     diary: str
     revision: str = "r1"
     empty: bool = False
+    regions: int = 1
     fail_on: str = ""
     forget: str = ""
 
@@ -61,18 +62,24 @@ class OneRegionLayout(LayoutDetector):
                 yield PageLayout(page.page_id, State.FAILED, "no regions although there is ink")
             else:
                 box = (0.0, 0.0, float(width), float(height))
-                yield PageLayout(page.page_id, State.OK, None, (Region(0, "text", Task.TEXT, 0.9, box),))
+                found = tuple(Region(index, "text", Task.TEXT, 0.9, box) for index in range(self.regions))
+                yield PageLayout(page.page_id, State.OK, None, found)
 
 
 class SlowReader(Recognizer):
-    """Reads the id of a page from its first region, after `seconds`; notes the page when it is done."""
+    """Reads the id of a page from its regions, after `seconds`; notes the page when it is done.
+
+    The last region of the page `lose` cannot be read.
+    """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.slow_reader", {1: "a double"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "die_on"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "took", "die_on", "lose"})
 
     diary: str
     seconds: float = 0.0
+    took: float = 0.0
     die_on: str = ""
+    lose: str = ""
     prompt: str = "read"
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
@@ -83,8 +90,14 @@ class SlowReader(Recognizer):
             if page.page_id == self.die_on:
                 raise EngineError("the engine is out of order; repair it and run again")
             Diary(self.diary).note(page.page_id)
-            texts = tuple(RegionText(r.index, r.label, f"{self.prompt} {page.page_id}") for r in regions)
-            yield PageReading(page.page_id, State.OK, None, texts)
+            said = f"{self.prompt} {page.page_id}"
+            texts = tuple(RegionText(r.index, r.label, said, seconds=self.took) for r in regions)
+            if page.page_id != self.lose:
+                yield PageReading(page.page_id, State.OK, None, texts)
+                continue
+            lost = RegionText(texts[-1].index, texts[-1].native_label, "", State.FAILED, "asked to fail", "error")
+            reason = f"1 of {len(texts)} regions could not be read; region {lost.index}: asked to fail"
+            yield PageReading(page.page_id, State.PARTIAL, reason, (*texts[:-1], lost))
 
 
 class UnitEmbedder(Embedder):

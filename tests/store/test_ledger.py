@@ -95,3 +95,20 @@ def test_rates_are_of_the_latest_shards_and_leave_out_unknown_times(store: Shard
 )
 def test_the_time_of_a_shard_is_shared_by_what_rows_cost(costs: list[float], expected: list[float]):
     assert ledger.shares(8.0, costs) == expected
+
+
+def test_two_writers_that_merge_at_once_lose_and_double_nothing(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    for run in range(16):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    append = AppendLog.append
+
+    def slow(log: AppendLog, table: pa.Table, suffix: str = "") -> str:
+        if suffix == "merged":
+            monkeypatch.setattr(AppendLog, "append", append)
+            ledger.append(store, "ocr_results", "shard_00", made("run-other", "a"))
+        return append(log, table, suffix)
+
+    monkeypatch.setattr(AppendLog, "append", slow)
+    ledger.append(store, "ocr_results", "shard_00", made("run-16", "a"))
+    runs = ledger.read(store, "ocr_results", "shard_00")["run_id"].to_pylist()
+    assert sorted(runs) == sorted([*(f"run-{run}" for run in range(17)), "run-other"])

@@ -162,3 +162,27 @@ def test_one_process_at_a_time_makes_a_table(tmp_path: Path):
         assert not entered.wait(0.2)
     other.join()
     assert entered.is_set()
+
+
+def test_the_newest_row_of_a_journal_comes_last_also_when_the_clock_is_set_back(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+):
+    clock = iter(range(10**18, 0, -(10**15)))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock))
+    for n in range(4):
+        journal = store.journal("ocr_results", "shard_00", SCHEMA)
+        journal.add({"page_id": "p0", "n": n})
+        journal.flush()
+    assert store.journal("ocr_results", "shard_00", SCHEMA).rows()["n"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_what_a_killed_writer_left_in_a_log_is_removed_after_a_day(tmp_path: Path):
+    log = ShardStore(url=str(tmp_path)).parts(".ledger", "ocr_results", "shard_00")
+    log.append(table(1))
+    folder = tmp_path / ".ledger" / "ocr_results" / "shard_00"
+    old, new = folder / ".1.parquet.tmp", folder / ".2.parquet.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    log.append(table(2))
+    assert (old.exists(), new.exists()) == (False, True)

@@ -93,6 +93,7 @@ class Platform:
         first: str | None = "shard_00",
         last: str | None = None,
         launchpad: dict[str, dict[str, Any]] | None = None,
+        tags: dict[str, str] | None = None,
     ) -> dg.ExecuteInProcessResult:
         """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources.
 
@@ -103,7 +104,7 @@ class Platform:
             self.assets,
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
-            tags={RANGE_START: first, RANGE_END: last} if first and last else {},
+            tags={**({RANGE_START: first, RANGE_END: last} if first and last else {}), **(tags or {})},
             resources=self.resources(),
             run_config={"resources": overrides},
             instance=self.instance,

@@ -30,7 +30,7 @@ from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, says
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import Platform
+from tests.support.harness import Platform, failure
 
 READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 
@@ -137,10 +137,13 @@ def test_an_upgrade_that_is_taken_back_costs_nothing(platform: Platform):
     assert found.why == {"recognition.prompt say -> read": 2, "its table of before is kept": 2}
 
 
-def test_a_table_of_an_older_release_is_stale_and_says_so(platform: Platform):
+def test_a_table_that_does_not_say_how_it_was_made_is_stale(platform: Platform):
     store = platform.store
     store.write("parsed_texts", "shard_00", store.read("parsed_texts", "shard_00"), {"recipe": "0" * 16})
-    assert "it was made before recipes were recorded" in plans(platform)["parsed_texts"].why
+    assert plans(platform)["parsed_texts"].shards[Standing.STALE] == ["shard_00"]
+    assert failure(platform.run("corpus_text_embeddings")) == (
+        "shard_00: parsed_texts of shard_00 does not say how it was made: materialize parsed_texts again"
+    )
 
 
 def test_a_killed_run_is_charged_as_unknown(platform: Platform, monkeypatch: pytest.MonkeyPatch):

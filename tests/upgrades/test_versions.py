@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from kopub_assets.graph import GRAPH
+from kopub_assets.upgrades.stale_scan import survey
 from resources.errors import StoreError
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.corpora import pages, query
@@ -201,3 +203,42 @@ def test_what_failed_before_an_upgrade_is_tried_again_after_it_is_taken_back(pla
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
     assert platform.run("layout_regions").success
     assert platform.diary("layout").pages[before:] == ["a_2"]
+
+
+def test_a_second_writer_of_the_same_upgrade_evicts_no_older_version(store: ShardStore):
+    write(store, "a", "b", "c")
+    other = ShardStore(url=store.url, keep_versions=store.keep_versions)
+    for writer in (other, store, other):
+        write(writer, "c")
+    assert kept(store) == ["b", "a"]
+
+
+def test_a_kept_version_says_itself_which_recipe_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """On object storage another writer may replace the table while it is being kept."""
+    store = ShardStore(url=f"memory://{tmp_path.name}")
+    write(store, "a")
+    has = ShardStore.has
+
+    def overtaken(self: ShardStore, asset: str, shard: str) -> bool:
+        monkeypatch.setattr(ShardStore, "has", has)
+        write(store, "b")
+        return True
+
+    monkeypatch.setattr(ShardStore, "has", overtaken)
+    write(store, "c")
+    for recipe in ("a", "b"):
+        assert store.metadata(*TABLE, recipe)["recipe"] == recipe
+
+
+def test_equal_readings_have_equal_contents_however_long_they_took(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    assert platform.run().success
+    before = platform.store.metadata("parsed_texts", "shard_00")
+    rows = platform.rows("ocr_results")
+    (tmp_path / "store" / "ocr_results" / "shard_00.parquet").unlink()
+    platform.engines["recognition"] = SlowReader(diary=str(tmp_path / "recognition.diary"), took=7.0)
+    assert platform.run().success
+    again = platform.rows("ocr_results")
+    assert again["a_1"]["regions"][0]["seconds"] != rows["a_1"]["regions"][0]["seconds"]
+    assert platform.store.metadata("parsed_texts", "shard_00") == before
+    assert survey(platform.resources(), FooterCache(platform.store)).outdated["parsed_texts"] == set()

@@ -1,0 +1,47 @@
+"""The language of every page, by the scripts of its letters."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import Row, RowSpec
+from kopub_assets.parsed_texts import ParsedTexts
+from resources.code_version import CodeVersion
+from resources.states import State
+from resources.store.schemas import PAGE_ID, STATE
+from resources.store.table import Table
+
+SCRIPT = pa.field("script", pa.string(), metadata={"description": "HANGUL, LATIN, CJK, ..."})
+SCHEMA = pa.schema([PAGE_ID, SCRIPT, *STATE])
+
+
+class PageLanguages(RowTable):
+    """The script that most letters of a page are of; a page without letters is `blank`."""
+
+    table: ClassVar[Table] = Table("page_languages", SCHEMA)
+    code_version: ClassVar[CodeVersion] = CodeVersion("page_languages", {1: "the first release"})
+    group: ClassVar[str] = "reading"
+    parents = (ParsedTexts,)
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
+            yield RowSpec.after(row, [self.own_recipe, row["text"]], {"page_id": row["page_id"]}, row["text"])
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+        for page in todo:
+            script = main_script(page.given)
+            yield page.id, {"script": script, "state": State.OK if script else State.BLANK}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        return {"scripts": dict(Counter(filter(None, table["script"].to_pylist())).most_common())}
+
+
+def main_script(text: str) -> str | None:
+    """The first word of the Unicode names of most letters; None where there is no letter."""
+    scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
+    return scripts.most_common(1)[0][0] if scripts else None

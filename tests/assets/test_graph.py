@@ -1,0 +1,41 @@
+"""The graph as Dagster sees it is the one that was agreed; `pytest tests/assets --write-graph` agrees on another."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.support.corpora import pages
+from tests.support.harness import Platform
+
+AGREED = Path(__file__).with_name("graph.json")
+
+
+def described(assets: list[dg.AssetsDefinition]) -> dict[str, Any]:
+    """Everything about the assets that a user of the UI or of the tables relies on."""
+    return {
+        asset.key.to_user_string(): {
+            "deps": sorted(dep.asset_key.to_user_string() for dep in asset.get_asset_spec().deps),
+            "group": asset.get_asset_spec().group_name,
+            "kinds": sorted(asset.get_asset_spec().kinds),
+            "partitioned": asset.partitions_def is not None,
+            "checks": {spec.name: "blocking" if spec.blocking else "warning" for spec in asset.check_specs},
+            "resources": sorted(asset.required_resource_keys - {"io_manager"}),
+            "config": sorted(getattr(asset.op.config_schema.config_type, "fields", {}) or ()),
+            "columns": [f"{column.name}: {column.type}" for column in _columns(asset)],
+        }
+        for asset in assets
+    }
+
+
+def _columns(asset: dg.AssetsDefinition) -> list[dg.TableColumn]:
+    return asset.get_asset_spec().metadata["dagster/column_schema"].columns
+
+
+def test_the_graph_is_as_agreed(tmp_path: Path, request: pytest.FixtureRequest):
+    now = described(Platform.of(tmp_path, [pages("a_1")]).assets)
+    if request.config.getoption("--write-graph"):
+        AGREED.write_text(json.dumps(now, indent=1) + "\n")
+    assert now == json.loads(AGREED.read_text())
