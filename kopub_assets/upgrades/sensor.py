@@ -13,7 +13,6 @@ import dagster as dg
 
 from kopub_assets.upgrades.stale_scan import Survey
 from kopub_assets.upgrades.staleness import NAME, RELEASE, SCORES, look, scores_outdated
-from kopub_assets.upgrades.upgrade_schedule import upgrade_schedule
 from resources.config.upgrade_window import Upgrades
 
 AC = dg.AutomationCondition
@@ -22,9 +21,7 @@ _surveys: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
 
 
 def upgraded(assets: Sequence[dg.AssetsDefinition], upgrades: Upgrades) -> dg.Definitions:
-    """`assets`, with the conditions and the sensor, or the schedule, that bring their stale shards up to date."""
-    if upgrades.by == "schedule":
-        return dg.Definitions(assets, schedules=[upgrade_schedule(upgrades)])
+    """`assets`, with the conditions and the sensor that bring their stale shards up to date."""
     # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
     warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
     sensor = dg.AutomationConditionSensorDefinition(

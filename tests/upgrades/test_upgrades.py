@@ -14,16 +14,13 @@ from typing import Any, ClassVar
 
 import dagster as dg
 import pytest
-from dagster._core.storage.dagster_run import DagsterRun
 
 from definitions import definitions
 from kopub_assets import recipes
 from kopub_assets.upgrades import staleness
-from kopub_assets.upgrades.upgrade_schedule import FIRST, LAST, NIGHT, upgrade_schedule
 from resources.code_version import CodeVersion
 from resources.config.configured import configured
 from resources.config.settings import ROOT
-from resources.config.upgrade_window import Upgrades
 from resources.layout.regions import PageLayout
 from resources.pages.indexing import index
 from resources.pages.page import Page
@@ -341,34 +338,6 @@ def test_an_upgrade_that_is_taken_back_computes_nothing(platform: Platform, nigh
     nights.make(requested)
     assert len(platform.diary("recognition").pages) == read
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
-
-
-def test_the_schedule_requests_the_same_by_plain_runs(platform: Platform, tmp_path: Path):
-    (tmp_path / "dagster").mkdir()
-    platform.instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
-    assert platform.run(last="shard_01").success
-    other_reader(platform)
-    schedule = upgrade_schedule(Upgrades(by="schedule"))
-
-    def tick(hours: float) -> list[tuple[set[str], str, str]]:
-        context = dg.build_schedule_context(platform.instance, MIDNIGHT + timedelta(hours=hours))
-        requests = schedule.evaluate_tick(context).run_requests or []
-        return [
-            ({key.path[-1] for key in request.asset_selection or ()}, request.tags[FIRST], request.tags[LAST])
-            for request in requests
-        ]
-
-    assert tick(1) == []
-    assert tick(2) == [(set(READING), "shard_00", "shard_01")]
-    tags = {FIRST: "shard_00", LAST: "shard_01", NIGHT: "2026-11-21"}
-    asked = frozenset(map(dg.AssetKey, READING))
-    failed = DagsterRun("upgrade", tags=tags, status=dg.DagsterRunStatus.FAILURE, asset_selection=asked)
-    platform.instance.add_run(failed)
-    assert tick(3) == []
-    assert tick(26) == [(set(READING), "shard_00", "shard_01")]
-    del tags[NIGHT]
-    platform.instance.add_run(DagsterRun("upgrade", tags=tags, status=dg.DagsterRunStatus.STARTED))
-    assert tick(26) == []
 
 
 BLOCKS = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
