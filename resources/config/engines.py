@@ -61,9 +61,7 @@ def load_engine(section: str, name: object, found: Mapping[str, Found]) -> type[
 
 def _no_such_engine(section: str, name: object, found: Found) -> str:
     if not any(_package(point) == _PROJECT for points in found.values() for point in points):
-        return (
-            f"{section}.engine {name!r} is not found: the engines of KoPub are not installed, `pip install -e .` again"
-        )
+        return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     if name is None:
         return f"{section} names no engine: set {section}.engine to one of {', '.join(found)}"
     guess = did_you_mean(name, found) if isinstance(name, str) else ""

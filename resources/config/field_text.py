@@ -3,10 +3,9 @@
 import types
 from collections.abc import Iterable
 from datetime import time
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from typing_extensions import TypeIs
 
 _NAMES: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "truth values"),
@@ -79,7 +78,7 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def is_model(kind: Any) -> TypeIs[type[BaseModel]]:
+def is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
     """Whether the type is a pydantic model, as every section is."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 

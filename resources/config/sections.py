@@ -4,6 +4,7 @@ A section of an engine is one branch of a union that `engine` discriminates. Onl
 names is built, because building the others would import their engines.
 """
 
+import inspect
 from copy import copy
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, get_args
@@ -84,7 +85,9 @@ def _model(resource: type[dg.ConfigurableResource], keys: dict[str, Any]) -> typ
         nested = _nested(resource, name)
         field = copy(declared)
         if nested is not None:
+            # Dagster's own marks, and it drops the description of a field that holds a resource.
             field.metadata = []
+            field.description = field.description or inspect.cleandoc(nested.__doc__ or "").partition("\n\n")[0]
         fields[name] = (section_of(nested) if nested else declared.annotation, field)
     section = create_model(f"{resource.__name__}Section", __base__=Section, __doc__=resource.__doc__, **fields)
     section.resource = resource

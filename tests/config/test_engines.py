@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.settings import ROOT
+from resources.config.settings import ROOT, read_settings
+from resources.errors import ConfigError
 from resources.pages.indexing import index
 from tests.support.corpora import pages, write_corpus
 
@@ -58,25 +59,32 @@ def test_a_page_is_read_by_an_engine_of_another_package(installed: Path, tmp_pat
     assert {region["content"] for region in row["regions"]} == {"PNG 안녕"}
 
 
+def test_a_misspelt_field_of_it_is_one_line(installed: Path, tmp_path: Path):
+    profile = {"KOPUB_PROFILE": str(EXAMPLE / "profile.yaml"), "KOPUB_RECOGNITION__COMAND": "[]"}
+    refused = run(installed, tmp_path, "kopub", "shards", **profile)
+    line = "recognition has no key 'comand' (did you mean command?); it has engine, command, timeout_seconds"
+    assert refused.stderr == f"Error: profile profile: {line} (KOPUB_RECOGNITION__COMAND)\n"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [
-        ("COMAND", "[]", "recognition has no key 'comand' (did you mean command?); it has engine, command, timeout_"),
+        ("COMMAND", "[]", "command is [], and must be a list of texts, not empty (KOPUB_RECOGNITION__COMMAND)"),
+        ("TIMEOUT_SECONDS", "0", "timeout_seconds is '0', and must be a number, more than 0"),
         (
-            "COMMAND",
-            "[]",
-            "recognition.command is [], and must be a list of texts, not empty (KOPUB_RECOGNITION__COMMAND)",
+            "ENGINE",
+            "comand",
+            "engine is 'comand' (did you mean command?); choose one of command, deepseek_ocr, glm_ocr",
         ),
-        ("TIMEOUT_SECONDS", "0", "recognition.timeout_seconds is '0', and must be a number, more than 0"),
-        ("ENGINE", "comand", "recognition.engine is 'comand' (did you mean command?); choose one of command, deepseek"),
     ],
 )
-def test_its_fields_are_the_schema_of_its_section(key: str, value: str, line: str, installed: Path, tmp_path: Path):
-    profile = {"KOPUB_PROFILE": str(EXAMPLE / "profile.yaml"), f"KOPUB_RECOGNITION__{key}": value}
-    refused = run(installed, tmp_path, "kopub", "shards", **profile)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(f"Error: profile profile: {line}")
-    assert refused.stderr.count("\n") == 1
+def test_its_fields_are_the_schema_of_its_section(
+    key: str, value: str, line: str, installed: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(installed))
+    with pytest.raises(ConfigError) as error:
+        read_settings({"KOPUB_PROFILE": str(EXAMPLE / "profile.yaml"), f"KOPUB_RECOGNITION__{key}": value})
+    assert str(error.value).startswith(f"profile profile: recognition.{line}")
 
 
 def package(folder: Path, name: str, point: str, source: str) -> Path:
@@ -89,14 +97,15 @@ def package(folder: Path, name: str, point: str, source: str) -> Path:
     return folder
 
 
-LAYOUT = """
+DECLARED = """
 from typing import ClassVar
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
 
 class Mine(LayoutDetector):
-    code_version: ClassVar[CodeVersion] = CodeVersion("layout.mine", {1: "the first release"})
 """
+VERSION = "    code_version: ClassVar[CodeVersion] = CodeVersion('layout.mine', {1: 'the first release'})\n"
+DETECT = "    def detect(self, pages): ...\n"
 
 
 @pytest.mark.parametrize(
@@ -106,40 +115,46 @@ class Mine(LayoutDetector):
         ("raise RuntimeError('no licence\\nsecond line')", "RuntimeError: no licence"),
         ("", "AttributeError: module 'mine' has no attribute 'Mine'"),
         ("class Mine: pass", "it is no subclass of resources.layout.base.LayoutDetector"),
-        (LAYOUT, "it does not define detect"),
+        (DECLARED + VERSION, "it does not define detect"),
+        (DECLARED + DETECT, "it declares no code_version"),
         (
-            LAYOUT + "    model: str = ''\n    detect = None",
+            DECLARED + VERSION + DETECT + "    model: str = ''",
             "it has a field 'model', which is a key of every profile section",
         ),
-        (LAYOUT.partition("    code_version")[0] + "    detect = None", "it declares no code_version"),
     ],
-    ids=["import", "raises", "missing", "class", "abstract", "reserved", "version"],
+    ids=["import", "raises", "missing", "class", "abstract", "version", "reserved"],
 )
-def test_an_engine_that_cannot_be_used_is_one_line(source: str, line: str, tmp_path: Path):
-    package(tmp_path, "mine", "mine = mine:Mine", source)
-    refused = run(tmp_path, tmp_path / "home", "kopub", "shards", KOPUB_LAYOUT__ENGINE="mine")
-    assert refused.stderr == f"Error: profile cpu: layout.engine 'mine' of mine (mine:Mine) cannot be used: {line}\n"
+def test_an_engine_that_cannot_be_used_is_one_line(
+    source: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(package(tmp_path, "mine", "mine = mine:Mine", source)))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(ConfigError) as error:
+        read_settings({"KOPUB_LAYOUT__ENGINE": "mine"})
+    assert str(error.value) == f"profile cpu: layout.engine 'mine' of mine (mine:Mine) cannot be used: {line}"
 
 
-def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path):
-    package(tmp_path, "mine", "cpu = mine:Mine", LAYOUT)
-    refused = run(tmp_path, tmp_path / "home", "kopub", "shards")
+def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(package(tmp_path, "mine", "cpu = mine:Mine", DECLARED + VERSION + DETECT)))
+    with pytest.raises(ConfigError) as error:
+        read_settings({})
     line = "layout.engine 'cpu' is in two packages, kopub and mine: uninstall one of them"
-    assert refused.stderr == f"Error: profile cpu: {line}\n"
+    assert str(error.value) == f"profile cpu: {line}"
 
 
 def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
-    """As after an update: the metadata of an older installation has no engines."""
-    script = (
-        "import importlib.metadata as metadata, resources.config.engines as engines\n"
-        "engines.entry_points = lambda: metadata.EntryPoints()\n"
-        "from kopub_cli.main import main\n"
-        "main()"
+    """As after an update: the metadata of the older installation, first on the path, has no engines."""
+    metadata = tmp_path / "kopub-0.0.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    command = [str(BIN / "kopub"), "shards"]
+    refused = subprocess.run(
+        command, env=inherited | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
     )
-    refused = run(tmp_path, tmp_path / "home", "python", "-c", script, "shards")
-    assert refused.stderr == (
-        "Error: profile cpu: layout.engine 'cpu': the engines of KoPub are not installed, run `pip install -e .` again\n"
-    )
+    line = "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
+    assert refused.stderr == f"Error: profile cpu: {line}\n"
 
 
 @pytest.mark.parametrize("name", ["command_ocr.py", "pyproject.toml", "profile.yaml"])

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
@@ -33,7 +34,7 @@ class CommandRecognizer(Recognizer):
     def weights(self) -> dict[str, str]:
         """The program, so that another release of it makes what it read stale."""
         program = shutil.which(self.command[0])
-        return {self.command[0]: file_sha256(program) if program else "missing"}
+        return {self.command[0]: file_sha256(Path(program)) if program else "missing"}
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         for page, regions in pages:
