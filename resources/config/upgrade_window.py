@@ -1,7 +1,7 @@
 """When what a new model makes stale is made again: the section `upgrades` of a profile."""
 
-from datetime import datetime, time, timedelta
-from typing import Any, Literal
+from datetime import datetime, time
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -11,14 +11,11 @@ _HOUR, _DAY = 60, 24 * 60
 
 
 class Upgrades(BaseModel):
-    """The night in which stale shards may be started, and who starts them."""
+    """The night in which stale shards may be started."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(default=False, description="Whether it is on when it is first loaded; the UI can switch it.")
-    by: Literal["sensor", "schedule"] = Field(
-        default="sensor", description="schedule: plain runs at `start`, for an instance whose sensors are off."
-    )
     start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
     end: time = Field(default=time(6), description="Nothing is started after it; what runs by then goes on.")
     timezone: str = Field(default="Asia/Seoul", description="Of `start` and `end`, as in the IANA database.")
@@ -60,11 +57,6 @@ class Upgrades(BaseModel):
         # By the clock on the wall: a night that begins in the evening ends on the next day.
         since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
         return since_start % _DAY < length % _DAY
-
-    def night_of(self, now: datetime) -> str:
-        """The date on which the night of `now` began."""
-        local = now.astimezone(ZoneInfo(self.timezone))
-        return str(local.date() - timedelta(days=local.time() < self.start))
 
 
 def _minutes_of(moment: time) -> int:

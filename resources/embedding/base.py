@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.pages.page import Page
 
-if TYPE_CHECKING:
-    pass
-from resources.embedding.embeddings import Embedding
+MAX_DIM = 16_384
+"""Numbers of a vector, at most: no model in use has more, and a store of longer ones would not fit in memory."""
 
 
 class Embedder(Engine):

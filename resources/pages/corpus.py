@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import dagster as dg
+from pydantic import Field
 
 from resources.errors import SourceError
 from resources.pages import ids
@@ -55,7 +56,7 @@ class PageReader:
 class Corpus(dg.ConfigurableResource):
     """The corpus indexed in `home`, or the samples when nothing was indexed there."""
 
-    home: str
+    home: str = Field(description="Folder with the index of the corpus.")
 
     @cached_property
     def manifest(self) -> Manifest:

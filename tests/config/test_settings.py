@@ -1,73 +1,133 @@
-"""A profile that cannot be used is one line that says what to change."""
+"""A home, a profile and an environment give the resources; nothing else is read."""
 
+import os
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
 
-from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings
-from resources.errors import ConfigError
+from resources.config.profile_files import Pin
+from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
+from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.vllm.served_engine import ServedEngine
+from tests.config.conftest import CPU, Load
+
+ENGINES = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 
 
-def load(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return load_settings.__wrapped__()
-
-
-def profile(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return str(path)
-
-
-CPU = "layout: {engine: cpu}\nrecognition: {engine: tesseract}\nembedding: {engine: hashed}\n"
+def python(home: Path, script: str) -> str:
+    environment = os.environ | {"KOPUB_HOME": str(home)}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize("path", sorted(set(PROFILES.glob("*.yaml")) - {PINS}), ids=lambda path: path.stem)
-def test_every_profile_of_the_project_loads(path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert load(monkeypatch, KOPUB_PROFILE=path.stem).profile_name == path.stem
+def test_every_profile_of_the_project_loads(path: Path):
+    assert read_settings({"KOPUB_PROFILE": path.stem}).profile_name == path.stem
 
 
 def test_the_default_is_cpu_below_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv("KOPUB_HOME")
     monkeypatch.chdir(tmp_path)
-    settings = load(monkeypatch)
+    settings = read_settings({})
     assert (settings.profile_name, settings.home) == ("cpu", ROOT / "data")
     assert settings.store.url == str(ROOT / "data" / "store")
+    assert settings.release.folder == str(ROOT / "data" / "release")
 
 
-def test_the_environment_overrides_a_key(monkeypatch: pytest.MonkeyPatch):
-    settings = load(
-        monkeypatch, KOPUB_RECOGNITION__THREADS="3", KOPUB_STORE__URL="memory://x", KOPUB_SHARDS_PER_RUN="4"
+def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Path):
+    one = Settings.of(tmp_path / "one", ENGINES, "one")
+    other = Settings.of(tmp_path / "other", {**ENGINES, "embedding": {"engine": "hashed", "dim": 512}}, "other")
+    assert (one.embedding.dim, other.embedding.dim) == (2048, 512)
+    assert (one.store.url, other.store.url) == (str(tmp_path / "one" / "store"), str(tmp_path / "other" / "store"))
+    assert (one.profile_name, other.profile_name) == ("one", "other")
+    assert list(one.resources) == ["corpus", "store", "layout", "recognition", "embedding", "release", "hub", "gates"]
+    with pytest.raises(FrozenInstanceError):
+        one.home = tmp_path  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_profile_given_as_a_mapping_is_left_as_it_is(tmp_path: Path):
+    profile = {**ENGINES, "recognition": {"engine": "glm_ocr", "model": "glm_ocr", "server": {"replicas": 2}}}
+    Settings.of(tmp_path, profile)
+    assert profile["recognition"] == {"engine": "glm_ocr", "model": "glm_ocr", "server": {"replicas": 2}}
+
+
+def test_settings_of_a_test_name_their_own_pins(tmp_path: Path):
+    pins = {"small": Pin(repo="owner/small", revision="1" * 40)}
+    layout = Settings.of(
+        tmp_path, {**ENGINES, "layout": {"engine": "pp_doclayout", "model": "small"}}, pins=pins
+    ).layout
+    assert isinstance(layout, PPDocLayout)
+    assert (layout.repo, layout.revision) == ("owner/small", "1" * 40)
+
+
+def test_a_pin_gives_its_weights_to_the_engine_or_to_its_server():
+    settings = read_settings({"KOPUB_PROFILE": "h200"})
+    assert isinstance(settings.layout, PPDocLayout)
+    assert settings.layout.repo == "PaddlePaddle/PP-DocLayoutV3_safetensors"
+    assert isinstance(settings.recognition, ServedEngine)
+    assert settings.recognition.server.model == "zai-org/GLM-OCR"
+    assert settings.recognition.reuse_folder == str(ROOT / "data" / "reuse" / "recognition")  # pyright: ignore
+
+
+def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
+    load_settings.cache_clear()
+    before = load_settings()
+    monkeypatch.setenv("KOPUB_EMBEDDING__DIM", "512")
+    assert load_settings() is before
+    assert (before.embedding.dim, what_if({}).embedding.dim) == (2048, 512)
+    load_settings.cache_clear()
+
+
+def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
+    script = (
+        "import sys; from resources.config.settings import load_settings; load_settings();"
+        "print(*sorted({'resources.recognition.vlm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
+        "'resources.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
+    assert python(tmp_path, script) == "resources.layout.cpu.detector\n"
+
+
+def test_the_environment_overrides_keys(load: Load):
+    settings = load(KOPUB_RECOGNITION__THREADS="3", KOPUB_STORE__URL="memory://x", KOPUB_SHARDS_PER_RUN="4")
     assert settings.recognition.threads == 3  # pyright: ignore[reportAttributeAccessIssue]
     assert settings.store.url == "memory://x"
     assert settings.shards_per_run == 4
+    assert load(kopub_embedding__dim="128").embedding.dim == 128
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (CPU + "gpu: {}\n", r"profile .*mine.yaml: gpu: Extra inputs are not permitted"),
-        (CPU.replace("engine: cpu", "engine: paddle"), r"layout.engine is 'paddle'; choose one of cpu, pp_doclayout"),
-        (CPU.replace("engine: cpu", "engine: cpu, colour: 1"), r"layout has no key 'colour'; it has "),
-        (CPU.replace("engine: cpu", "engine: cpu, threads: many"), r"layout.threads: Input should be a valid integer"),
-        (CPU.replace("engine: cpu", "engine: cpu, model: nothing"), r"layout.model is 'nothing'.*it pins "),
-        (CPU + "shards_per_run: 0\n", r"shards_per_run: Input should be greater than or equal to 1"),
-        (CPU + "gates: {max_empty_jump: 2}\n", r"gates.max_empty_jump: Input should be less than or equal to 1"),
-        ("layout: {engine: cpu}\n", r"recognition: Field required"),
-        ("- a list\n", r"mine.yaml has no sections"),
-        ("layout: {engine: cpu\n", r"mine.yaml is not YAML"),
-    ],
-)
-def test_what_cannot_be_used_is_one_line(text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(ConfigError, match=line) as error:
-        load(monkeypatch, KOPUB_PROFILE=profile(tmp_path, text))
-    assert "\n" not in str(error.value)
+def test_the_environment_overrides_a_section_and_then_its_keys(load: Load):
+    settings = load(KOPUB_EMBEDDING__THREADS="2", KOPUB_EMBEDDING='{"dim": 512, "threads": 5}')
+    assert isinstance(settings.embedding, HashedEmbedder)
+    assert (settings.embedding.dim, settings.embedding.threads) == (512, 2)
 
 
-def test_an_unknown_profile_names_those_there_are(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(
-        ConfigError, match=r"KOPUB_PROFILE is 'cray'; choose one of .*cpu.*, or the path of a YAML file"
-    ):
-        load(monkeypatch, KOPUB_PROFILE="cray")
+def test_a_text_of_the_environment_becomes_what_its_key_takes(load: Load):
+    glm = "layout: {engine: cpu}\nrecognition: {engine: glm_ocr, model: glm_ocr}\nembedding: {engine: hashed}\n"
+    engine = load(
+        glm,
+        KOPUB_RECOGNITION__SCRIPTS='["HANGUL"]',
+        KOPUB_RECOGNITION__SAMPLING__TEMPERATURE="0.5",
+        KOPUB_RECOGNITION__PROMPTS__TABLE="[1] Tabelle:",
+        KOPUB_RECOGNITION__SERVER__ENV='{"OMP_NUM_THREADS": "2"}',
+        KOPUB_RECOGNITION__SERVER__QUANTIZATION="null",
+        KOPUB_RECOGNITION__SERVER__SHARE_GPU="true",
+        KOPUB_RECOGNITION__SERVER__VERSION="0.30",
+    ).recognition
+    assert engine.scripts == ["HANGUL"]  # pyright: ignore
+    assert engine.sampling == {"temperature": 0.5}  # pyright: ignore
+    assert engine.prompts["table"] == "[1] Tabelle:"  # pyright: ignore
+    server = engine.server  # pyright: ignore
+    assert (server.env, server.quantization, server.share_gpu) == ({"OMP_NUM_THREADS": "2"}, None, True)
+    assert server.version == "0.30"
+
+
+def test_a_section_that_holds_nothing_is_one_that_is_left_out(load: Load):
+    assert load(CPU + "store:\ngates:\n").store.url.endswith("/home/store")
+
+
+def test_a_profile_may_begin_with_a_byte_order_mark(load: Load):
+    assert load(b"\xef\xbb\xbf" + CPU.encode()).profile_name == "mine"

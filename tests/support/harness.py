@@ -1,7 +1,7 @@
 """The platform on a small corpus: all assets, through `dg.materialize`, on a store of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from resources.config.configured import configured
 from resources.config.gates import Gates
-from resources.config.settings import Profile, Settings
+from resources.config.settings import Settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
 from resources.release.hub.repository import HubTarget
@@ -58,11 +58,8 @@ class Platform:
     @property
     def settings(self) -> Settings:
         """The settings of a process that starts now, with the engines as they are now."""
-        settings = Settings(self.home, "cpu", Profile.model_validate(_CPU), {})
-        for name, resource in self.resources().items():
-            if name != "profile":
-                setattr(settings, name, resource)
-        return settings
+        engines = {name: resource for name, resource in self.resources().items() if name != "profile"}
+        return replace(Settings.of(self.home, _CPU, "cpu"), **engines)
 
     @property
     def definitions(self) -> dg.Definitions:

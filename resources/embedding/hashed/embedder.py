@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from resources.code_version import CodeVersion
-from resources.embedding.base import Embedder
+from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
 from resources.embedding.hashed.ngrams import weigh
 from resources.embedding.hashed.visual import describe
@@ -38,7 +38,9 @@ class HashedEmbedder(Embedder):
     queries_match: ClassVar[frozenset[str]] = frozenset({"text"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
-    dim: int = Field(default=2048, ge=64, description="Length of the vectors; fewer buckets mean more collisions.")
+    dim: int = Field(
+        default=2048, ge=64, le=MAX_DIM, description="Length of the vectors; fewer buckets mean more collisions."
+    )
     threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
 
     def weights(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from resources.code_version import CodeVersion
-from resources.embedding.base import Embedder
+from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.handlers import Manner, PageJob, PageVectors, TextJob, TextVectors
 from resources.embedding.qwen3_vl.page_images import PATCH
@@ -38,8 +38,12 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         "which a query about one of them finds less well.",
     )
 
-    dim: int = Field(default=2048, ge=64, description="Length of the vectors; the first numbers of the model's own.")
-    width: int = Field(default=2048, ge=64, description="Length of the model's own vectors; 4096 for the 8B.")
+    dim: int = Field(
+        default=2048, ge=64, le=MAX_DIM, description="Length of the vectors; the first numbers of the model's own."
+    )
+    width: int = Field(
+        default=2048, ge=64, le=MAX_DIM, description="Length of the model's own vectors; 4096 for the 8B."
+    )
     instruction: str = Field(default="Represent the user's input.", description="For pages and texts.")
     query_instruction: str = Field(
         default="Retrieve images or text relevant to the user's query.", description="For queries."

@@ -1,0 +1,89 @@
+"""The environment variables of this project: where things lie, which profile is meant, and keys that it overrides."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.config.near_names import near_names
+from resources.config.overrides import Override
+from resources.config.places import placed
+from resources.errors import ConfigError
+from resources.vllm.plugin import SWITCH
+
+PREFIX = "KOPUB_"
+BETWEEN = "__"
+"""Between the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
+
+VARIABLES: Mapping[str, str] = {
+    "KOPUB_HOME": "Folder of everything that is made; `data` when unset. A relative one lies below the checkout.",
+    "KOPUB_PROFILE": "Name of a file in `profiles/`, or the path of a YAML file; `cpu` when unset.",
+    "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
+    SWITCH: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
+}
+"""The variables that override no key of a profile, with what they are for."""
+
+_FOR_TESTS = f"{PREFIX}TEST_"
+_OF_A_CLUSTER = re.compile(r"KOPUB_(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""What Kubernetes sets in each container of a namespace with a service called kopub."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the environment says: the home as an absolute path, the profile by name or path, and the overrides."""
+
+    home: Path
+    profile: str
+    overrides: tuple[Override, ...]
+
+
+def read_environment(environ: Mapping[str, str], sections: Sequence[str], values: Sequence[str]) -> Environment:
+    """The variables of `environ` that begin with `KOPUB_`, in upper or lower case.
+
+    `sections` and `values` are the keys of a profile that are mappings, and those that are not. Raises
+    `ConfigError`.
+    """
+    variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
+    overrides = []
+    for name, text in sorted(variables.items()):
+        path = tuple(name.removeprefix(PREFIX).lower().split(BETWEEN))
+        if path[0] in sections or path[0] in values:
+            overrides.append(Override(name, path, text))
+        elif not _is_known(name):
+            raise ConfigError(_unknown(name, sections, values))
+    home = variables.get("KOPUB_HOME", "data")
+    return Environment(_home(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
+
+
+def _is_known(name: str) -> bool:
+    if name in VARIABLES or name.startswith(_FOR_TESTS):
+        return True
+    return BETWEEN not in name and _OF_A_CLUSTER.fullmatch(name) is not None
+
+
+def _unknown(name: str, sections: Sequence[str], values: Sequence[str]) -> str:
+    """That no setting has this name, with the near ones. What follows the section of a key stays as it is."""
+    bare = name.removeprefix(PREFIX)
+    head, between, key = bare.partition(BETWEEN)
+    sections = [section.upper() for section in sections]
+    plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in values]
+    if between:
+        near = [f"{section}{between}{key}" for section in near_names(head, sections)]
+    else:
+        near = [section + BETWEEN + bare[len(section) + 1 :] for section in sections if bare.startswith(f"{section}_")]
+        near += near_names(bare, plain)
+    guess = f" (did you mean {' or '.join(PREFIX + each for each in near)}?)" if near else ""
+    known = ", ".join(PREFIX + each for each in plain)
+    return f"{name} is no setting{guess}; there are {known}, and KOPUB_<SECTION>__<KEY> of {', '.join(sections)}"
+
+
+def _home(text: str) -> Path:
+    if not text.strip():
+        raise ConfigError("KOPUB_HOME is empty: name a folder, or unset it for the default, data")
+    try:
+        home = placed(text)
+    except ValueError as error:
+        raise ConfigError(f"KOPUB_HOME: {error}; tables may lie at a URL, by store.url of the profile") from None
+    if home.exists() and not home.is_dir():
+        raise ConfigError(f"KOPUB_HOME is {home}, which is no folder")
+    return home

@@ -1,0 +1,72 @@
+"""Where profiles, pins, homes and tables lie."""
+
+import re
+from pathlib import Path
+
+from resources.printable import first_line
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = ROOT / "profiles"
+PINS = PROFILES / "models.yaml"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]+:")
+"""Two characters or more before the colon: one is a drive of Windows."""
+_URL = re.compile(_SCHEME.pattern + "/")
+_WITHOUT_PATH = frozenset({"memory"})
+"""Protocols whose URL may name no bucket or folder."""
+
+
+def placed(folder: str | Path) -> Path:
+    """`folder` as an absolute path, wherever a command starts.
+
+    A relative folder lies below the checkout; where KoPub is installed, below the current folder.
+    Raises `ValueError` for a URL and for the home of an unknown user.
+    """
+    if _URL.match(str(folder)):
+        raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
+    try:
+        path = Path(folder).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{str(folder)!r} is no folder: {first_line(error)}") from None
+    return path if path.is_absolute() else _base() / path
+
+
+def store_url(url: str) -> str:
+    """The folder or fsspec URL of the tables, a folder as an absolute path.
+
+    Raises `ValueError` for a URL that no installed package can open. Connects to nothing.
+    """
+    if not url.strip() or not url.isprintable():
+        raise ValueError(f"{url!r} is neither a folder nor a URL such as s3://bucket/prefix")
+    if "://" not in url and "::" not in url:
+        if _SCHEME.match(url):
+            scheme, _, path = url.partition(":")
+            raise ValueError(f"{url!r} is malformed: write {scheme}://{path.lstrip('/')}, or the path of a folder")
+        return str(placed(url))
+    links = [_protocol_and_path(link, url) for link in url.split("::")]
+    if len(links) == 1 and links[0][0] in ("file", "local"):
+        return str(placed(links[0][1]))
+    return url
+
+
+def _base() -> Path:
+    return ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
+
+
+def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
+    """The two parts of one link of a chained URL (`simplecache::s3://bucket`), when a package opens it."""
+    import fsspec
+
+    from resources.config.near_names import did_you_mean
+
+    protocol, slashes, path = link.partition("://")
+    known = fsspec.available_protocols()
+    if protocol not in known:
+        raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{did_you_mean(protocol, known)}")
+    if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
+        raise ValueError(f"{url!r} names no bucket or folder")
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise ValueError(f"{url!r} needs a package that is missing: {first_line(error)}") from None
+    return protocol, path

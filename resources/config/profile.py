@@ -1,0 +1,200 @@
+"""A profile held against the fields of the engines that it names."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from resources.config.engines import PROTOCOLS, find_engines, load_engine
+from resources.config.gates import Gates
+from resources.config.near_names import did_you_mean, near_names
+from resources.config.overrides import Override, overrides_of, put
+from resources.config.places import PINS, placed, store_url
+from resources.config.problems import first_problem
+from resources.config.profile_files import Pins, checked_pins
+from resources.config.sections import SERVER, engine_section, section_of, takes_pin
+from resources.config.upgrade_window import Upgrades
+from resources.engine import Engine
+from resources.errors import ConfigError
+from resources.release.hub.repository import HubTarget
+from resources.release.local import LocalRelease
+from resources.store.shard_store import ShardStore
+
+OTHERS: Mapping[str, type[BaseModel]] = {
+    "store": section_of(ShardStore),
+    "release": section_of(LocalRelease),
+    "hub": section_of(HubTarget),
+    "gates": section_of(Gates),
+    "upgrades": Upgrades,
+}
+"""The sections that choose no engine."""
+
+PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
+    ("store", "url"): ("store", store_url),
+    ("release", "folder"): ("release", placed),
+}
+"""Keys that say where something lies: the folder in the home when left out, and what makes a path absolute."""
+
+_CHOICES = ("engine", "model")
+_AS_WRITTEN = dict[str, dict[str, Any]]
+"""The type of the engines' sections before their engines are known."""
+
+
+class _Profile(BaseModel):
+    """The keys of every profile. The sections are added when the engines are known."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    shards_per_run: int | None = Field(
+        default=None, ge=1, description="Shards in one run of a backfill; null puts a contiguous range into one run."
+    )
+
+
+SECTIONS = (*PROTOCOLS, *OTHERS)
+VALUES = tuple(_Profile.model_fields)
+"""Keys of a profile that are no sections."""
+
+
+def checked_profile(
+    written: Mapping[Any, Any],
+    home: Path,
+    pins: Pins,
+    name: str,
+    overrides: Sequence[Override] = (),
+    changes: Mapping[str, str] | None = None,
+) -> Any:
+    """The profile that is `written`, with a validated section at the name of each.
+
+    `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
+    """
+    changed, changed_pins = overrides_of(changes or {}, PROTOCOLS, pins)
+    overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
+    values: dict[Any, Any] = {section: {} for section in OTHERS}
+    values |= {key: {} if value is None else deepcopy(value) for key, value in written.items()}
+
+    of_choice = [each for each in overrides if each.path[0] in PROTOCOLS and _chooses(each.path)]
+    for override in of_choice:
+        put(override, values, _AS_WRITTEN)
+    with named(name):
+        engines = _engines(values)
+    model = profile_model(engines)
+    for override in overrides:
+        if override not in of_choice:
+            put(override, values, model)
+    pins = _with_changes(pins, changed_pins, {values[section].get("model") for section in PROTOCOLS})
+    with named(name):
+        for section, (_, engine) in engines.items():
+            _fill_in_pin(section, values[section], engine, pins)
+            _fill_in_reuse(section, values[section], engine, home)
+        for place in PLACES:
+            _fill_in_place(values, place, home)
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            sources = {override.path: override.source for override in overrides}
+            raise ConfigError(first_problem(error, model, sources=sources)) from None
+
+
+def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseModel]:
+    """The schema of a profile with these engines, each by its section with its name."""
+    sections: dict[str, Any] = {
+        **{section: (engine_section(*engine), Field()) for section, engine in engines.items()},
+        **{section: (model, Field()) for section, model in OTHERS.items()},
+    }
+    return create_model("Profile", __base__=_Profile, **sections)
+
+
+@contextmanager
+def named(profile: str) -> Iterator[None]:
+    """Begin the errors of a profile with its name."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"profile {profile}: {error}") from None
+
+
+def _chooses(path: Sequence[str]) -> bool:
+    return len(path) == 1 or path[1] in _CHOICES
+
+
+def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
+    """The engines that a profile names, each by its section with its name."""
+    found = find_engines()
+    engines = {}
+    for section in PROTOCOLS:
+        if section not in values:
+            near = near_names(section, (str(key) for key in values if key not in SECTIONS))
+            instead = f" in place of {near[0]!r}" if near else ""
+            raise ConfigError(
+                f"there is no section {section!r}: write {section}: {{engine: NAME}}{instead}, "
+                f"with one of {', '.join(found[section])}"
+            )
+        if not isinstance(values[section], dict):
+            raise ConfigError(f"{section} is {values[section]!r:.60}, and must be a mapping, as {{engine: NAME}}")
+        name = values[section].get("engine")
+        engines[section] = (name, load_engine(section, name, found))
+    return engines
+
+
+def _with_changes(pins: Pins, changes: Iterable[Override], used: set[Any]) -> Pins:
+    for change in changes:
+        pin = change.path[0]
+        if pin not in used:
+            raise ConfigError(f"{change.source}: no engine of this profile uses the pin {pin}")
+        written = {name: each.model_dump() for name, each in pins.items()}
+        put(change, written, Pins)
+        pins = checked_pins(written, change.source)
+    return pins
+
+
+def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pins: Pins) -> None:
+    """Write the repository and the commit that `model` names to where the engine reads them."""
+    if not takes_pin(engine):
+        return
+    served = SERVER in engine.model_fields
+    if served and values.get(SERVER) is None:
+        values[SERVER] = {}
+    target, key = (values[SERVER], "model") if served else (values, "repo")
+    if not isinstance(target, dict):
+        return
+    name = values.get("model")
+    if name is None and key not in target:
+        other = f"{section}.{SERVER}.{key}" if served else f"{section}.{key}"
+        raise ConfigError(f"{section} names no model: set {section}.model to one of {', '.join(pins)}, or {other}")
+    if name is None:
+        return
+    if not isinstance(name, str) or name not in pins:
+        guess = did_you_mean(str(name), pins)
+        raise ConfigError(
+            f"{section}.model is {name!r}, which {PINS.name} does not pin{guess}; it pins {', '.join(pins)}"
+        )
+    target.setdefault(key, pins[name].repo)
+    target.setdefault("revision", pins[name].revision)
+
+
+def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:
+    """Give an engine that keeps answers its folder below the home."""
+    if "reuse_folder" in engine.model_fields:
+        values.setdefault("reuse_folder", str(home / "reuse" / section))
+        if isinstance(folder := values["reuse_folder"], str) and folder:
+            values["reuse_folder"] = _resolved(f"{section}.reuse_folder", folder, placed)
+
+
+def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:
+    """Write the absolute path of a key that says where something lies."""
+    section, key = place
+    default, resolve = PLACES[place]
+    if isinstance(values[section], dict):
+        given = values[section].setdefault(key, str(home / default))
+        if isinstance(given, str):
+            values[section][key] = _resolved(f"{section}.{key}", given, resolve)
+
+
+def _resolved(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:
+    try:
+        return str(resolve(place))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
