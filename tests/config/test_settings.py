@@ -44,7 +44,17 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
     assert (one.embedding.dim, other.embedding.dim) == (2048, 512)
     assert (one.store.url, other.store.url) == (str(tmp_path / "one" / "store"), str(tmp_path / "other" / "store"))
     assert (one.profile_name, other.profile_name) == ("one", "other")
-    assert list(one.resources) == ["corpus", "store", "layout", "recognition", "embedding", "release", "hub", "gates"]
+    assert list(one.resources) == [
+        "profile",
+        "corpus",
+        "store",
+        "layout",
+        "recognition",
+        "embedding",
+        "release",
+        "hub",
+        "gates",
+    ]
     with pytest.raises(FrozenInstanceError):
         one.home = tmp_path  # pyright: ignore[reportAttributeAccessIssue]
 
