@@ -16,6 +16,8 @@ from statistics import median
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.recognition.characters import script_of, without_fillers
+
 DOUBTFUL = 0.5
 """From this doubt on a page is worth a look."""
 
@@ -31,8 +33,6 @@ _LOST = 25_000
 _SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
 """First words of the Unicode names of letters that Korean documents have."""
 
-_FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
-"""Dot leaders and rules, which are printed."""
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 """Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
 _BROKEN = re.compile("[\ufffd\x80-\x9f\ue000-\uf8ff]")
@@ -120,7 +120,7 @@ def _characters(text: str) -> Iterator[Doubt]:
     yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
     yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
-    foreign = sum(_script(char) not in _SCRIPTS for char in letters)
+    foreign = sum(script_of(char) not in _SCRIPTS for char in letters)
     yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not Korean")
     yield from _without_hangul(text, len(letters))
 
@@ -128,8 +128,8 @@ def _characters(text: str) -> Iterator[Doubt]:
 def _without_hangul(text: str, letters: int) -> Iterator[Doubt]:
     """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas."""
     lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
-    plain = _FILLER.sub(r"\1", "\n".join(lines))
-    hanja = sum(_script(char) == "CJK" for char in plain)
+    plain = without_fillers("\n".join(lines))
+    hanja = sum(script_of(char) == "CJK" for char in plain)
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
     yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")
@@ -148,7 +148,7 @@ def _hangul(text: str) -> int:
 
 
 def _repetition(text: str) -> Iterator[Doubt]:
-    flat = " ".join(_FILLER.sub(r"\1", text).split())
+    flat = " ".join(without_fillers(text).split())
     # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
     yield _share("repeated", repeated, len(flat), 5 * _WINDOW, (0.2, 0.35), "of the text was there before")
@@ -205,9 +205,3 @@ def _is_common(syllable: str) -> bool:
         return len(syllable.encode("euc_kr")) == 2
     except UnicodeEncodeError:
         return False
-
-
-@lru_cache(maxsize=65_536)
-def _script(char: str) -> str:
-    """First word of the character's Unicode name, as HANGUL, LATIN or CJK."""
-    return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]

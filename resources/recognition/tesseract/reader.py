@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resources.layout.boxes import Box
+from resources.layout.ink import paper_level
 from resources.recognition.tesseract.bilingual import Word, believe_english, doubtful_runs, joined, run_span
 from resources.recognition.tesseract.leaders import erased, find_leaders, with_leaders
-from resources.recognition.tesseract.rows import gaps, paper_of, text_rows
+from resources.recognition.tesseract.rows import gaps, text_rows
 from resources.recognition.tesseract.table_cells import find_cells, table_html
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _read(engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[Word]:
 
     pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
     border = (_BORDER, _BORDER, _BORDER, _BORDER)
-    image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_of(pixels)])
+    image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_level(pixels)])
     height, width = image.shape
     engine.SetImageBytes(image.tobytes(), width, height, 1, width)
     engine.Recognize()

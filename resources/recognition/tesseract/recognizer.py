@@ -10,15 +10,15 @@ from pydantic import Field
 
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.layout.cpu.segmentation import WORKING_SIDE
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from resources.layout.regions import Region, Task
+from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.readings import PageReading, RegionText
 from resources.recognition.tesseract.reader import Reader
-from resources.recognition.tesseract.rows import ink_of, paper_of
 from resources.recognition.tesseract.tessdata import identity, tessdata_folder
 from resources.states import State
 
@@ -86,7 +86,7 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> R
     try:
         crop = gray[y1:y2, x1:x2]
         if region.task is Task.TABLE:
-            content = reader.table(crop, min(1.0, WORKING_SIDE / min(height, width)))
+            content = reader.table(crop, working_scale(height, width))
         elif region.task is Task.FORMULA:
             content = _read_formula(reader, crop)
         else:
@@ -108,10 +108,11 @@ def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     import cv2
 
     plain = gray.copy()
-    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink_of(gray).astype(np.uint8), connectivity=8)
+    ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
+    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     heights = stats[1:, cv2.CC_STAT_HEIGHT]
     if heights.size:
         # Letters differ by a factor of two; what is three times as high as most of the signs spans rows.
         tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
-        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_of(gray)
+        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
     return plain
