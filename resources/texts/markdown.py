@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from resources.recognition.latex import without_delimiters
-from resources.recognition.readings import Crop, RegionText
+from resources.recognition.readings import Crop, RegionText, readable
 
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
@@ -17,9 +17,10 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     """The page in reading order, blocks a blank line apart.
 
     Titles are `#` and `##`, bullets `- `, tables HTML, formulas `$$` with their number as `\\tag`,
-    pictures links to their crops. Running heads, feet and page numbers are paragraphs.
+    pictures links to their crops. Running heads, feet and page numbers are paragraphs. Failed
+    regions are left out.
     """
-    ordered = sorted(regions, key=lambda region: region.index)
+    ordered = readable(regions)
     pictures = {_crop_index(crop): crop for crop in crops}
     numbers = _formula_numbers(ordered)
     taken = set(numbers.values())

@@ -135,8 +135,8 @@ def test_a_region_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) 
     sheet.text(100, 100, "Still here", 40)
     table, text = region(0, (0.0, 300.0, 99.0, 400.0), "table", Task.TABLE), region(1, (90.0, 90.0, 500.0, 160.0))
     reading = read(sheet, table, text)
-    assert reading.state is State.FAILED
-    assert reading.reason == "1 of 2 regions failed; region 0: Tesseract refused the image"
+    assert reading.state is State.PARTIAL
+    assert reading.reason == "1 of 2 regions failed; region 0 (table): Tesseract refused the image"
     assert [text.state for text in reading.regions] == [State.FAILED, State.OK]
     assert reading.regions[1].content == "Still here"
 

@@ -17,7 +17,7 @@ from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
 from resources.recognition.tesseract.reader import Reader
 from resources.recognition.tesseract.tessdata import identity, tessdata_folder
 from resources.states import State
@@ -69,17 +69,12 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
         return PageReading(page.page_id, State.QUARANTINED, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    texts = tuple(_read_region(reader, gray, region) for region in regions)
-    failed = [text for text in texts if text.state is State.FAILED]
-    if failed:
-        reason = f"{len(failed)} of {len(texts)} regions failed; region {failed[0].index}: {failed[0].reason}"
-        return PageReading(page.page_id, State.FAILED, reason, texts, crops)
-    return PageReading(page.page_id, State.OK, None, texts, crops)
+    return page_reading(page.page_id, [_read_region(reader, gray, region) for region in regions], crops)
 
 
 def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> RegionText:
     if region.task in (Task.SKIP, Task.ABANDON):
-        return RegionText(region.index, region.label, "", finish_reason="skipped", attempts=0)
+        return skipped(region.index, region.label)
     height, width = gray.shape
     x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
     start = time.perf_counter()
