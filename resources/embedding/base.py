@@ -2,14 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.pages.page import Page
-
-if TYPE_CHECKING:
-    pass
-from resources.embedding.embeddings import Embedding
 
 
 class Embedder(Engine):
@@ -25,12 +22,12 @@ class Embedder(Engine):
 
     @abstractmethod
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`texts` are (id, text); an empty text is `blank`."""
+        """`texts` are pairs (id, text); an empty text is `blank`."""
 
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`queries` are (id, query); their vectors are compared with the text vectors by dot product."""
+        """`queries` are pairs (id, query); their vectors are compared with those of `queries_match` by dot product."""
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last run of vectors that are worth a plot."""
+        """Figures of the last run of vectors, for plots."""
         return {}

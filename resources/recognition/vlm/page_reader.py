@@ -166,18 +166,18 @@ class VlmReader:
         text = self._settings.clean(answer.text, task)
         return _Reading(answer, text, find_defect(text, answer.finish_reason, task, self._settings.scripts), seconds)
 
-    async def finish(self, prepared: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
         """Send the requests. The costliest region goes first, because the page is done when it is."""
-        if prepared.reading is not None:
-            return prepared.reading, prepared.figures
+        if ready.reading is not None:
+            return ready.reading, ready.figures
         good: dict[bytes, CachedAnswer] = {}
-        requests = sorted(prepared.requests, key=lambda request: -request.image.tokens)
-        read = await asyncio.gather(*(self._read(client, prepared, request, good) for request in requests))
-        prepared.figures["requests_repeated"] += client.take_repeats()
+        requests = sorted(ready.requests, key=lambda request: -request.image.tokens)
+        read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
+        ready.figures["requests_repeated"] += client.take_repeats()
         if self._cache is not None and good:
             await asyncio.get_running_loop().run_in_executor(None, self._cache.add, good)
-        texts = sorted((*prepared.settled, *read), key=lambda text: text.index)
-        return page_reading(prepared.job.page_id, texts, prepared.crops), prepared.figures
+        texts = sorted((*ready.settled, *read), key=lambda text: text.index)
+        return page_reading(ready.job.page_id, texts, ready.crops), ready.figures
 
     async def _read(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
