@@ -1,4 +1,4 @@
-"""The smaller copy of a page on which rules, lines and cells are sought. Pure OpenCV."""
+"""The smaller copy of a page in which rules, lines and cells are found. Pure OpenCV."""
 
 from typing import TYPE_CHECKING
 

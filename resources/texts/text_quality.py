@@ -1,8 +1,9 @@
-"""Whether the text of a Korean page can be what is printed on it. Pure; no reference, no second reading.
+"""Signs that the text of a Korean page is not what is printed on it. Pure; no reference, no second reading.
 
-Each sign of a bad text has a share from which it is looked at and one from which it is sure; both
-lie beyond what clean pages of manuals with code, tables, formulas and English showed
-(`benchmarks/text_quality.py`). A doubt is a warning: it changes no state.
+Each sign has a share from which it counts and one from which it is certain; both lie beyond those
+of clean pages of manuals with code, tables, formulas and English (`benchmarks/text_quality.py`). A
+doubt is a warning: it changes no state. Regions that failed are not part of a page's text, and the
+page's state reports them; leave their boxes out too.
 """
 
 import re
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from resources.recognition.characters import script_of, without_fillers
 
 DOUBTFUL = 0.5
-"""From this doubt on a page is worth a look."""
+"""Pages with this doubt or more should be looked at by a person."""
 
 _PROSE = frozenset(("abstract", "aside_text", "content", "reference", "reference_content", "text", "vertical_text"))
 """Labels of regions whose characters fill their boxes; titles are large and tables mostly white."""
@@ -27,9 +28,9 @@ _STARVED, _STARVED_BESIDE = 4000, 4
 """A box has too few characters when each has more than this many units of the 1000 x 1000 grid (body text of 10
 points has 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
 _SMALLEST = 10_000
-"""Units of a box that is looked at: a hundredth of the page. A smaller one may hold a symbol."""
+"""Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
 _LOST = 25_000
-"""Units of the boxes without text from which they are told of; an icon that layout took for text has fewer."""
+"""Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
 _SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
 """First words of the Unicode names of letters that Korean documents have."""
 
@@ -43,11 +44,11 @@ _ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTI
 _NUMBER = re.compile(r"\d+")
 _LATIN_WORD = re.compile("[A-Za-z]{2,}")
 _WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
-"""Characters of a stretch that is looked for a second time, and how many of them are letters."""
+"""Characters of a stretch that is searched for a second time, and how many of them are letters."""
 _DENSE_FROM = 600
-"""Bytes from which compression tells: prose reaches 3, listings and tables 6."""
+"""Bytes from which compression is a measure: prose reaches 3, listings and tables 6."""
 _LITTLE_HANGUL = 0.2
-"""Part of a line's letters up to which it is looked at for what its Hangul became."""
+"""Share of Hangul in a line's letters up to which the line is checked for misread Hangul."""
 _MUCH_LATIN = 0.15
 """Part of a page's letters that are Latin in such lines, from which their capitals are counted."""
 _MIXED = 0.03
@@ -83,14 +84,14 @@ class DoubtfulPage:
 
 
 def doubts(text: str, boxes: Sequence[Box] = ()) -> list[Doubt]:
-    """What speaks against a page's text, the surest first; nothing for a sound one."""
+    """The doubts about a page's text, the most certain first; none for a sound one."""
     text = unicodedata.normalize("NFC", text)
     found = [*_characters(text), *_repetition(text), *_area(boxes)]
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
 def total(found: Sequence[Doubt]) -> float:
-    """How doubtful a page is, 0 for fine to 1 for surely wrong: that at least one of its independent signs is right."""
+    """A page's doubt from 0, fine, to 1, certainly wrong: the chance that one of its independent signs is right."""
     sound = 1.0
     for doubt in found:
         sound *= 1 - doubt.weight

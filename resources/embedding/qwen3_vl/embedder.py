@@ -30,7 +30,7 @@ from resources.vllm.served_engine import ServedEngine
 class Qwen3VLEmbedder(ServedEngine, Embedder):
     """Vectors by which a query finds pages, through their images or their texts (Li et al., 2026, arXiv 2601.04720).
 
-    Prompts, picture sizes and pooling are those of the authors' own code. A vector is the hidden
+    Prompts, image sizes and pooling are those of the authors' own code. A vector is the hidden
     state of the last token; its first `dim` numbers, brought to norm 1, are a vector too (Matryoshka
     representation learning, Kusupati et al., 2022). A text of more than `max_tokens` is embedded in
     chunks, whose mean is its vector.

@@ -18,7 +18,7 @@ MIN_TOKENS = 4
 MAX_ASPECT = 200
 """The model's preprocessor refuses an image that is longer and thinner."""
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
-"""What the server decodes as the authors do. A TIFF goes as the PNG of its pixels."""
+"""Formats that the server decodes as the authors do. A TIFF is sent as the PNG of its pixels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Display formulas among the text blocks of a page, and their numbers at the right margin. Pure OpenCV.
 
-Judges the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
+Works on the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
 a line speak for a formula; Hangul, words and the even pitch of a typewriter speak against one. A
-formula that is missed is still read as text, so the doubtful stay text.
+formula that is missed is still read as text, so uncertain blocks stay text.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -35,7 +35,7 @@ class Cell:
 def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[Cell]:
     """Cells of a table, uint8 (height, width), row by row; empty when it has no grid.
 
-    Rules are sought on a copy scaled by `scale`, the scale its page was segmented at.
+    Rules are found on a copy scaled by `scale`, that of the page's working copy.
     """
     height, width = gray.shape
     small = shrunk(gray, scale)

@@ -35,7 +35,7 @@ class Defect:
 
 
 _WINDOW = 8192
-"""Characters at the end of an answer in which a loop is sought: many repeats of even a long paragraph."""
+"""Characters at the end of an answer that are searched for a loop: many repeats of even a long paragraph."""
 _LOOP_CHARACTERS = 100
 _LOOP_REPEATS = {True: 4, False: 10}
 """Repeats from which an answer is a loop, by whether it used up its room: printed lists repeat a line a few times."""
