@@ -63,7 +63,7 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
     with server.lease() as endpoint:
         texts = assert_whole(work, list(reader.read(work)))
         assert not any(EOS in text.content for text in texts)
-        good = sum(text.state is State.OK and text.finish_reason == "stop" for text in texts)
+        good = sum(text.state is not State.FAILED and text.finish_reason == "stop" for text in texts)
         list(reader.read(work))
         assert reader.report().get("regions_reused", 0.0) == good
 

@@ -541,6 +541,11 @@ def test_the_figures_tell_what_was_asked_and_what_the_server_says() -> None:
     figures = reader.report()
     assert figures["requests"] == 2
     assert figures["answers_cut"] == 1
+    assert figures["regions_blank"] == 0
+    with HttpDouble(always("")) as double:
+        reader = recognizer(double)
+        list(reader.read([page_of("p_1", [Task.TEXT, Task.TABLE])]))
+    assert reader.report()["regions_blank"] == 2
     assert figures["generated_tokens"] == 0
 
 

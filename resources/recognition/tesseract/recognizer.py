@@ -59,7 +59,10 @@ class TesseractRecognizer(Recognizer):
 
 
 def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
-    """The texts of a page's regions; one that fails leaves the others."""
+    """The texts of a page's regions; one that fails leaves the others.
+
+    A region in which Tesseract finds no text is `ok` and empty: no second reading would confirm that it is blank.
+    """
     import cv2
 
     try:

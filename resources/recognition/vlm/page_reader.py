@@ -199,7 +199,9 @@ class VlmReader:
                 seconds = _seconds(readings)
                 if request.key is not None:
                     good[request.key] = CachedAnswer(reading.answer, len(made), seconds)
-                return _text(region, reading, len(made), seconds)
+                text = _text(region, reading, len(made), seconds)
+                prepared.figures["regions_blank"] += text.state is State.BLANK
+                return text
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             attempt = next_attempt(region.task, problem, made) if len(made) < self._settings.most_attempts else None
