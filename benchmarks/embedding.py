@@ -27,10 +27,10 @@ import yaml
 
 from benchmarks.recognition import cpu_seconds, hits, samples, unique_pages
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Passages
+from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.embedding_requests import PATH, picture_request, read_vector, text_request
-from resources.embedding.qwen3_vl.page_images import PATCH, picture
+from resources.embedding.qwen3_vl.embedding_requests import PATH, image_request, read_vector, text_request
+from resources.embedding.qwen3_vl.page_images import PATCH, page_image
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State
@@ -195,7 +195,7 @@ def preparing(pages: Sequence[Page], most: int) -> float:
     """Pages a second that all cores make ready when nothing else runs."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         started = time.monotonic()
-        list(pool.map(lambda page: picture(bytes(page.data), most), pages))
+        list(pool.map(lambda page: page_image(bytes(page.data), most), pages))
         return len(pages) / (time.monotonic() - started)
 
 
@@ -210,16 +210,16 @@ def measure_pages(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endp
     most = embedder.max_pixels // PATCH**2
     originals = [(page, [STAMPED]) for page in samples(arguments.pages)]
     pages = [page for page, _ in unique_pages(originals, arguments.count, "pages")]
-    frame = Passages(embedder.tokenizer_file(), embedder.instruction, embedder.max_tokens)
+    frame = Chunker(embedder.tokenizer_file(), embedder.instruction, embedder.max_tokens)
     print(f"pages made ready by all cores alone: {preparing(pages[:128], most):.1f}/s")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        sent = list(pool.map(lambda page: picture(bytes(page.data), most), pages))
+        sent = list(pool.map(lambda page: page_image(bytes(page.data), most), pages))
     counts = {
-        page.page_id: operations(each.tokens, each.tokens + frame.around_a_picture())
+        page.page_id: operations(each.tokens, each.tokens + frame.tokens_around_image())
         for page, each in zip(pages, sent, strict=True)
     }
     jobs = [
-        (picture_request(endpoint.model, embedder.instruction, each), counts[page.page_id])
+        (image_request(endpoint.model, embedder.instruction, each), counts[page.page_id])
         for page, each in zip(pages, sent, strict=True)
     ]
     ready = measured(partial(ceiling, "pages, requests made beforehand", jobs, embedder), endpoint, arguments.peak)
@@ -241,8 +241,8 @@ def measure_pages(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endp
 def measure_texts(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endpoint: Endpoint) -> None:
     originals = page_texts(arguments.pages)
     texts = {f"t{n}": f"{n} {originals[n % len(originals)]}" for n in range(2 * arguments.count)}
-    passages = Passages(embedder.tokenizer_file(), embedder.instruction, embedder.max_tokens)
-    prompts = {name: passages.of(text) for name, text in texts.items()}
+    chunker = Chunker(embedder.tokenizer_file(), embedder.instruction, embedder.max_tokens)
+    prompts = {name: chunker.prompts(text) for name, text in texts.items()}
     counts = {name: sum(operations(0, len(ids)) for ids in parts) for name, parts in prompts.items()}
     lengths = sorted(len(ids) for parts in prompts.values() for ids in parts)
     print(f"texts of {lengths[0]} to {lengths[-1]} tokens, {sum(lengths) / len(lengths):.0f} on average")

@@ -27,9 +27,9 @@ from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region  # noqa: E402
 from resources.pages.arrow import open_pages  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
-from resources.recognition.vlm.answer_cache import RegionReuse, region_key  # noqa: E402
+from resources.recognition.vlm.answer_cache import AnswerCache, region_key  # noqa: E402
 from resources.recognition.vlm.chat_requests import answer_room, request_body  # noqa: E402
-from resources.recognition.vlm.region_images import cut, has_ink, picture  # noqa: E402
+from resources.recognition.vlm.region_images import crop_pixels, has_ink, region_image  # noqa: E402
 
 ROUNDS = 3
 Spent = dict[str, float]
@@ -62,16 +62,16 @@ class Clock:
         self._last = now
 
 
-def ours(page: Page, regions: Sequence[Region], clock: Clock, reuse: RegionReuse | None = None) -> None:
+def ours(page: Page, regions: Sequence[Region], clock: Clock, cache: AnswerCache | None = None) -> None:
     image = Page(page.page_id, page.data).image
     clock.mark("decode")
-    pixels = [(region, cut(image, region.bbox)) for region in regions if region.task in plain_way.READ]
+    pixels = [(region, crop_pixels(image, region.bbox)) for region in regions if region.task in plain_way.READ]
     pixels = [(region, crop) for region, crop in pixels if has_ink(crop)]
     clock.mark("crop")
-    if reuse is not None:
-        reuse.find(region_key(crop, "benchmark") for _, crop in pixels)
+    if cache is not None:
+        cache.find(region_key(crop, "benchmark") for _, crop in pixels)
         clock.mark("look up")
-    pictures = [(region, picture(crop)) for region, crop in pixels]
+    pictures = [(region, region_image(crop)) for region, crop in pixels]
     clock.mark("resize and encode")
     for region, crop in pictures:
         room, _ = answer_room(region.task, crop.tokens, 16384)
@@ -108,12 +108,12 @@ def main() -> None:
     work = load(arguments.folder, arguments.pages)
     found: dict[str, Spent] = {"plain": {}, "ours": {}, "ours, looking up": {}}
     with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
-        reuse = RegionReuse(Path(folder), most=1)
-        ways = {"plain": plain, "ours": ours, "ours, looking up": partial(ours, reuse=reuse)}
+        cache = AnswerCache(Path(folder), size=1)
+        ways = {"plain": plain, "ours": ours, "ours, looking up": partial(ours, cache=cache)}
         for _ in range(ROUNDS):
             for name, way in ways.items():
                 found[name] = thread.submit(least, way, work, found[name]).result()
-        reuse.close()
+        cache.close()
     stages = ["decode", "crop", "look up", "resize and encode", "request"]
     print(f"{len(work)} pages of {arguments.folder}, {sum(len(r) for _, r in work) / len(work):.1f} regions each")
     print(f"CPU ms a page      {''.join(f'{stage:>19}' for stage in [*stages, 'together'])}")

@@ -29,7 +29,7 @@ from resources.pages.arrow import open_pages
 from resources.pages.page import Page
 from resources.recognition.vlm.chat_requests import PATH, PROMPTS, read_answer, request_body
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.region_images import cut, picture
+from resources.recognition.vlm.region_images import crop_pixels, region_image
 from resources.texts.markdown import page_markdown
 from resources.vllm.client.client import Client, Patience
 from resources.vllm.client.worker_pool import Crew
@@ -147,7 +147,7 @@ def bodies(page: Page, regions: Sequence[Region], model: str, sampling: dict[str
     image = Page(page.page_id, page.data).image
     greedy = {"temperature": 0.0, **sampling}
     return [
-        (request_body(model, PROMPTS[r.task], picture(cut(image, r.bbox)), 64, greedy), area(r))
+        (request_body(model, PROMPTS[r.task], region_image(crop_pixels(image, r.bbox)), 64, greedy), area(r))
         for r in regions
         if r.task in plain_way.READ
     ]

@@ -25,12 +25,12 @@ class Embedder(Engine):
 
     @abstractmethod
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`texts` are (id, text); an empty text is `blank`."""
+        """`texts` are pairs (id, text); an empty text is `blank`."""
 
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`queries` are (id, query); their vectors are compared with the text vectors by dot product."""
+        """`queries` are pairs (id, query); their vectors are compared with those of `queries_match` by dot product."""
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last run of vectors that are worth a plot."""
+        """Figures of the last run of vectors, for plots."""
         return {}

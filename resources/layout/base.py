@@ -1,4 +1,4 @@
-"""The layout protocol: what a detector promises."""
+"""The layout protocol."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -21,5 +21,5 @@ class LayoutDetector(Engine):
         """
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last `detect` that are worth a plot (seconds of each stage, fallbacks taken)."""
+        """Figures of the last `detect`, for plots: seconds of each stage, fallbacks."""
         return {}

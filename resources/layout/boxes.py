@@ -25,6 +25,10 @@ class Box(NamedTuple):
         x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
         return other.x1 - slack <= x <= other.x2 + slack and other.y1 - slack <= y <= other.y2 + slack
 
+    def overlaps(self, other: "Box") -> bool:
+        """Whether the boxes share a pixel."""
+        return self.x1 < other.x2 and other.x1 < self.x2 and self.y1 < other.y2 and other.y1 < self.y2
+
 
 def union(boxes: Sequence[Box]) -> Box:
     """The smallest box around `boxes`, of which there is at least one."""

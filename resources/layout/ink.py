@@ -1,4 +1,4 @@
-"""How much ink a page carries, and where. Pure; the one measure behind the state `blank`."""
+"""Ink and paper of a page: grey levels, masks, and the share of ink behind the state `blank`. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,32 @@ BLANK_SHARE = 4e-6
 INK_CONTRAST = 32
 """Grey levels between ink and its paper: above JPEG noise (about 20), below the palest grey print (about 50)."""
 
+PRINT_CONTRAST = 64
+"""Grey levels between the strokes of letters and their paper at full resolution."""
+
+
+def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
+    """(256,) how many pixels have each grey level."""
+    return np.bincount(gray.ravel(), minlength=256)
+
+
+def paper_level(gray: "NDArray[np.uint8]") -> int:
+    """The most frequent grey level."""
+    return int(grey_histogram(gray).argmax())
+
+
+def ink_mask(gray: "NDArray[np.uint8]", contrast: int) -> "NDArray[np.bool_]":
+    """Pixels that are darker or lighter than the paper by more than `contrast` grey levels."""
+    import cv2
+
+    return np.asarray(cv2.absdiff(gray, np.full_like(gray, paper_level(gray)))) > contrast
+
+
+def true_runs(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
+    """Runs (start, end) of true values in a row of marks, `end` exclusive."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], marks, [False])).astype(np.int8))).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
 
 def ink_share(gray: "NDArray[np.uint8]") -> float:
     """Share of the pixels of a page, uint8 (height, width), that differ from its paper, 0 to 1.
@@ -20,7 +46,7 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
     Paper is the most frequent grey level, so a dark page with light print counts its print, and a
     page of one pixel or of one colour counts nothing.
     """
-    levels = np.bincount(gray.ravel(), minlength=256)
+    levels = grey_histogram(gray)
     paper = int(levels.argmax())
     far = np.abs(np.arange(256) - paper) > INK_CONTRAST
     return float(levels[far].sum() / gray.size)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.boxes import Box
+from resources.layout.boxes import Box, union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,9 +74,7 @@ def _whole(boxes: list[Box], em: float) -> list[Box]:
             near = box.x1 < line.x2 + em / 2 and line.x1 < box.x2 + em / 2
             slack = 0.25 * em if box.height < em / 2 and box.x1 < line.x2 and line.x1 < box.x2 else 0
             if near and high + slack > 0.5 * min(box.height, line.height):
-                done[number] = Box(
-                    min(box.x1, line.x1), min(box.y1, line.y1), max(box.x2, line.x2), max(box.y2, line.y2)
-                )
+                done[number] = union([box, line])
                 break
         else:
             done.append(box)

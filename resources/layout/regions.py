@@ -1,4 +1,4 @@
-"""Regions of a page: labels, what is done with them, boxes."""
+"""Regions of a page: labels, tasks, boxes."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Ruled lines of a page and what they make: tables and frames around text. Pure OpenCV."""
+"""Ruled lines of a page, and the tables and frames that they form. Pure OpenCV."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

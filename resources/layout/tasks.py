@@ -1,4 +1,4 @@
-"""What is done with each label: the table a profile may change. Pure."""
+"""The task of each label, which a profile may change. Pure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""The recognition protocol: what a recognizer promises."""
+"""The recognition protocol."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +17,10 @@ class Recognizer(Engine):
         """Yield one `PageReading` per page, in any order, while taking pages lazily.
 
         Regions whose task is `skip` or `abandon` come back with empty content and finish_reason
-        "skipped". A region that fails leaves the others; the page is then `failed` and keeps what
-        was read. Raises `EngineError` when the engine cannot run at all.
+        "skipped". A region that fails leaves the others: the page is then `partial`, and `failed` when
+        no region gave text (`readings.page_state`). Raises `EngineError` when the engine cannot run at all.
         """
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last `read` that are worth a plot."""
+        """Figures of the last `read`, for plots."""
         return {}

@@ -1,4 +1,4 @@
-"""Pictures cut out of a page: what the markdown links to."""
+"""Crops: the pictures of a page, which its markdown links to."""
 
 from collections.abc import Sequence
 

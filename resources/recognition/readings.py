@@ -1,8 +1,12 @@
-"""What was read from the regions of a page."""
+"""What was read from the regions of a page, and the state that the page ends in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from resources.states import State
+
+_SKIPPED = "skipped"
+"""`finish_reason` of a region that no engine looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,8 +14,9 @@ class RegionText:
     """What was read from one region.
 
     `content` is plain text, `<table>` HTML for a table, LaTeX without delimiters for a formula, and
-    empty for a region that is not read. A region that could not be read is `failed` with a reason.
-    `seconds` are those of the reading, also where its answer was `reused` and took none now.
+    empty for a region that is not read. A region in which nothing is printed is `blank`. A region that
+    could not be read is `failed` with a reason; its `content` is then at most a part of its text, for
+    people to look at. `seconds` are those of the reading, also where its answer was `reused`.
     """
 
     index: int
@@ -44,3 +49,34 @@ class PageReading:
     reason: str | None = None
     regions: tuple[RegionText, ...] = ()
     crops: tuple[Crop, ...] = ()
+
+
+def skipped(index: int, label: str, state: State = State.OK, reason: str | None = None) -> RegionText:
+    """A region that is not read, because of its task or because it has no ink."""
+    return RegionText(index, label, "", state, reason, _SKIPPED, attempts=0)
+
+
+def readable(texts: Sequence[RegionText]) -> list[RegionText]:
+    """The regions that texts of a page are made from, in reading order: all but those that failed."""
+    return sorted((text for text in texts if text.state is not State.FAILED), key=lambda text: text.index)
+
+
+def page_reading(page_id: str, texts: Sequence[RegionText], crops: Sequence[Crop]) -> PageReading:
+    """A page that was read, in the state that its regions give it."""
+    return PageReading(page_id, *page_state(texts), tuple(texts), tuple(crops))
+
+
+def page_state(texts: Sequence[RegionText]) -> tuple[State, str | None]:
+    """State and reason of a page by the regions that were to be read; every recognizer uses it.
+
+    `ok` when none failed, `failed` when some did and no other gave text, else `partial`. The reason
+    counts the failed regions and names the first.
+    """
+    failed = [text for text in texts if text.state is State.FAILED]
+    if not failed:
+        return State.OK, None
+    to_read = sum(text.finish_reason != _SKIPPED for text in texts)
+    first = failed[0]
+    reason = f"{len(failed)} of {to_read} regions failed; region {first.index} ({first.native_label}): {first.reason}"
+    read = any(text.state is State.OK and text.content.strip() for text in texts)
+    return State.PARTIAL if read else State.FAILED, reason

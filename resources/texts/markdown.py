@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 
-from resources.recognition.readings import Crop, RegionText
+from resources.recognition.latex import without_delimiters
+from resources.recognition.readings import Crop, RegionText, readable
 
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
-_DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}|~{3,}))")
 
@@ -17,9 +17,10 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     """The page in reading order, blocks a blank line apart.
 
     Titles are `#` and `##`, bullets `- `, tables HTML, formulas `$$` with their number as `\\tag`,
-    pictures links to their crops. Running heads, feet and page numbers are paragraphs.
+    pictures links to their crops. Running heads, feet and page numbers are paragraphs. Failed
+    regions are left out.
     """
-    ordered = sorted(regions, key=lambda region: region.index)
+    ordered = readable(regions)
     pictures = {_crop_index(crop): crop for crop in crops}
     numbers = _formula_numbers(ordered)
     taken = set(numbers.values())
@@ -74,10 +75,7 @@ def _block(region: RegionText, number: str | None) -> str:
 
 
 def _formula(content: str, number: str | None) -> str:
-    for start, end in _DELIMITERS:
-        if content.startswith(start) and content.endswith(end) and len(content) > len(start) + len(end):
-            content = content[len(start) : -len(end)].strip()
-            break
+    content = without_delimiters(content)
     if number is not None and "\\tag" not in content:
         content += f" \\tag{{{number.strip().strip('()（）').strip()}}}"
     return f"$$\n{content}\n$$"

@@ -1,22 +1,18 @@
-"""A page as plain text: what is embedded, searched and compared. Pure."""
+"""A page as plain text, for embedding, search and comparison. Pure."""
 
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
-from resources.recognition.readings import RegionText
+from resources.recognition.readings import RegionText, readable
 
 
 def page_text(regions: Sequence[RegionText]) -> str:
     """The text of a page in reading order, without markup; regions a blank line apart.
 
-    The cells of a table are a tab, its rows a line apart.
+    The cells of a table are a tab apart, its rows a line. Failed regions are left out.
     """
-    texts = (_table_text(r.content) if r.native_label == "table" else r.content for r in _in_order(regions))
+    texts = (_table_text(r.content) if r.native_label == "table" else r.content for r in readable(regions))
     return "\n\n".join(text for text in (text.strip() for text in texts) if text)
-
-
-def _in_order(regions: Sequence[RegionText]) -> list[RegionText]:
-    return sorted(regions, key=lambda region: region.index)
 
 
 def _table_text(content: str) -> str:

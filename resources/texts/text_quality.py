@@ -1,8 +1,9 @@
-"""Whether the text of a Korean page can be what is printed on it. Pure; no reference, no second reading.
+"""Signs that the text of a Korean page is not what is printed on it. Pure; no reference, no second reading.
 
-Each sign of a bad text has a share from which it is looked at and one from which it is sure; both
-lie beyond what clean pages of manuals with code, tables, formulas and English showed
-(`benchmarks/text_quality.py`). A doubt is a warning: it changes no state.
+Each sign has a share from which it counts and one from which it is certain; both lie beyond those
+of clean pages of manuals with code, tables, formulas and English (`benchmarks/text_quality.py`). A
+doubt is a warning: it changes no state. Regions that failed are not part of a page's text, and the
+page's state reports them; leave their boxes out too.
 """
 
 import re
@@ -16,8 +17,10 @@ from statistics import median
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.recognition.characters import script_of, without_fillers
+
 DOUBTFUL = 0.5
-"""From this doubt on a page is worth a look."""
+"""Pages with this doubt or more should be looked at by a person."""
 
 _PROSE = frozenset(("abstract", "aside_text", "content", "reference", "reference_content", "text", "vertical_text"))
 """Labels of regions whose characters fill their boxes; titles are large and tables mostly white."""
@@ -25,14 +28,12 @@ _STARVED, _STARVED_BESIDE = 4000, 4
 """A box has too few characters when each has more than this many units of the 1000 x 1000 grid (body text of 10
 points has 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
 _SMALLEST = 10_000
-"""Units of a box that is looked at: a hundredth of the page. A smaller one may hold a symbol."""
+"""Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
 _LOST = 25_000
-"""Units of the boxes without text from which they are told of; an icon that layout took for text has fewer."""
+"""Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
 _SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
 """First words of the Unicode names of letters that Korean documents have."""
 
-_FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
-"""Dot leaders and rules, which are printed."""
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 """Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
 _BROKEN = re.compile("[\ufffd\x80-\x9f\ue000-\uf8ff]")
@@ -43,11 +44,11 @@ _ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTI
 _NUMBER = re.compile(r"\d+")
 _LATIN_WORD = re.compile("[A-Za-z]{2,}")
 _WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
-"""Characters of a stretch that is looked for a second time, and how many of them are letters."""
+"""Characters of a stretch that is searched for a second time, and how many of them are letters."""
 _DENSE_FROM = 600
-"""Bytes from which compression tells: prose reaches 3, listings and tables 6."""
+"""Bytes from which compression is a measure: prose reaches 3, listings and tables 6."""
 _LITTLE_HANGUL = 0.2
-"""Part of a line's letters up to which it is looked at for what its Hangul became."""
+"""Share of Hangul in a line's letters up to which the line is checked for misread Hangul."""
 _MUCH_LATIN = 0.15
 """Part of a page's letters that are Latin in such lines, from which their capitals are counted."""
 _MIXED = 0.03
@@ -83,14 +84,14 @@ class DoubtfulPage:
 
 
 def doubts(text: str, boxes: Sequence[Box] = ()) -> list[Doubt]:
-    """What speaks against a page's text, the surest first; nothing for a sound one."""
+    """The doubts about a page's text, the most certain first; none for a sound one."""
     text = unicodedata.normalize("NFC", text)
     found = [*_characters(text), *_repetition(text), *_area(boxes)]
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
 def total(found: Sequence[Doubt]) -> float:
-    """How doubtful a page is, 0 for fine to 1 for surely wrong: that at least one of its independent signs is right."""
+    """A page's doubt from 0, fine, to 1, certainly wrong: the chance that one of its independent signs is right."""
     sound = 1.0
     for doubt in found:
         sound *= 1 - doubt.weight
@@ -120,7 +121,7 @@ def _characters(text: str) -> Iterator[Doubt]:
     yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
     yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
-    foreign = sum(_script(char) not in _SCRIPTS for char in letters)
+    foreign = sum(script_of(char) not in _SCRIPTS for char in letters)
     yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not Korean")
     yield from _without_hangul(text, len(letters))
 
@@ -128,8 +129,8 @@ def _characters(text: str) -> Iterator[Doubt]:
 def _without_hangul(text: str, letters: int) -> Iterator[Doubt]:
     """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas."""
     lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
-    plain = _FILLER.sub(r"\1", "\n".join(lines))
-    hanja = sum(_script(char) == "CJK" for char in plain)
+    plain = without_fillers("\n".join(lines))
+    hanja = sum(script_of(char) == "CJK" for char in plain)
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
     yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")
@@ -148,7 +149,7 @@ def _hangul(text: str) -> int:
 
 
 def _repetition(text: str) -> Iterator[Doubt]:
-    flat = " ".join(_FILLER.sub(r"\1", text).split())
+    flat = " ".join(without_fillers(text).split())
     # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
     yield _share("repeated", repeated, len(flat), 5 * _WINDOW, (0.2, 0.35), "of the text was there before")
@@ -205,9 +206,3 @@ def _is_common(syllable: str) -> bool:
         return len(syllable.encode("euc_kr")) == 2
     except UnicodeEncodeError:
         return False
-
-
-@lru_cache(maxsize=65_536)
-def _script(char: str) -> str:
-    """First word of the character's Unicode name, as HANGUL, LATIN or CJK."""
-    return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]

@@ -19,10 +19,10 @@ from PIL import Image
 from pydantic import ValidationError
 
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Passages
+from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.embedding_requests import picture_request
-from resources.embedding.qwen3_vl.page_images import MAX_ASPECT, PATCH, picture
+from resources.embedding.qwen3_vl.embedding_requests import image_request
+from resources.embedding.qwen3_vl.page_images import MAX_ASPECT, PATCH, page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.page import Page
 from resources.states import State
@@ -274,16 +274,16 @@ def test_a_text_is_done_when_its_last_request_is(tokenizer: Path) -> None:
 
 
 @given(st.text(alphabet="가나다abc .\n\u0301😀", max_size=400), st.integers(70, 200))
-def test_passages_are_the_text_within_the_limit(tokenizer: Path, text: str, most: int) -> None:
+def test_chunks_are_the_text_within_the_limit(tokenizer: Path, text: str, most: int) -> None:
     plain = qwen_tokenizer()
-    prompts = Passages(tokenizer, "Represent it.", most).of(text)
+    prompts = Chunker(tokenizer, "Represent it.", most).prompts(text)
     assert all(len(prompt) <= most for prompt in prompts)
     frame = "<|im_start|>system\nRepresent it.<|im_end|>\n<|im_start|>user\n"
     before = len(plain.encode(frame, add_special_tokens=False).ids)
     after = len(plain.encode("<|im_end|>\n<|im_start|>assistant\n").ids)
     inner = [prompt[before:-after] for prompt in prompts]
     assert plain.decode([token for ids in inner for token in ids]) == text
-    # No passage starts or ends within a character.
+    # No chunk starts or ends within a character.
     assert all("\ufffd" not in plain.decode(ids) for ids in inner)
 
 
@@ -325,7 +325,7 @@ def test_a_page_is_resized_as_the_authors_do(tokenizer: Path) -> None:
 
 def test_a_grey_page_is_sent_grey_with_the_same_pixels() -> None:
     grey = np.repeat(noise(1754, 1240)[..., :1], 3, axis=2)
-    sent = Image.open(io.BytesIO(picture(png(grey), MOST_TOKENS).data))
+    sent = Image.open(io.BytesIO(page_image(png(grey), MOST_TOKENS).data))
     assert sent.mode == "L"
     expected = Image.fromarray(grey).resize(sent.size, Image.Resampling.BICUBIC)
     assert alike(np.asarray(sent.convert("RGB")), np.asarray(expected))
@@ -349,10 +349,10 @@ def test_what_decoders_read_differently_is_decoded_here() -> None:
     tiff = io.BytesIO()
     Image.fromarray(noise(64, 64)).save(tiff, "TIFF")
     for file in (clear, turned, tiff):
-        sent = picture(file.getvalue(), MOST_TOKENS)
+        sent = page_image(file.getvalue(), MOST_TOKENS)
         assert not sent.untouched
         assert sent.media_type == "image/png"
-    white = np.asarray(Image.open(io.BytesIO(picture(clear.getvalue(), MOST_TOKENS).data)))
+    white = np.asarray(Image.open(io.BytesIO(page_image(clear.getvalue(), MOST_TOKENS).data)))
     assert (white == 255).all()
 
 
@@ -368,7 +368,7 @@ def test_any_page_gets_a_size_that_the_model_leaves(width: int, height: int) -> 
 
 
 def test_the_size_of_an_a4_page_at_300_dpi() -> None:
-    sent = picture(png(np.full((3508, 2480, 3), 255, np.uint8)), MOST_TOKENS)
+    sent = page_image(png(np.full((3508, 2480, 3), 255, np.uint8)), MOST_TOKENS)
     assert Image.open(io.BytesIO(sent.data)).size == (1120, 1600)
     assert sent.tokens == 1750
 
@@ -449,7 +449,7 @@ def test_a_server_that_cuts_texts_or_resizes_pictures_is_found_out(tokenizer: Pa
 
     assert "it cuts texts off" in str(only(texts_by(reply, tokenizer)[0]).reason)
     made, _ = image_of(png(noise(640, 480)), tokenizer, reply)
-    assert "resizes pictures" in str(made.reason)
+    assert "resizes images" in str(made.reason)
 
 
 def test_a_refused_text_keeps_the_server_s_words(tokenizer: Path) -> None:
@@ -492,13 +492,13 @@ def test_the_figures_are_those_of_the_last_run(tokenizer: Path) -> None:
         qwen = embedder(double, tokenizer, max_tokens=128)
         list(qwen.embed_texts([("a", "글 " * 200), ("b", "글"), ("c", "")]))
         figures = qwen.report()
-        assert figures["texts_in_passages"] == 1
-        assert figures["requests"] == figures["passages"] == len(double.requests)
+        assert figures["texts_chunked"] == 1
+        assert figures["requests"] == figures["chunks"] == len(double.requests)
         assert figures["tokens"] == sum(each.read for each in double.requests)
         assert figures["generated_tokens"] == 0
         list(qwen.embed_images([Page("p", png(noise(640, 480)))]))
-    assert qwen.report()["pictures_untouched"] == 1
-    assert "passages" not in qwen.report()
+    assert qwen.report()["images_untouched"] == 1
+    assert "chunks" not in qwen.report()
 
 
 def test_the_recipe_follows_what_changes_results_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,8 +545,8 @@ def test_impossible_values_are_refused_at_load(fields: dict[str, Any], server: d
 
 
 def test_a_request_is_valid_json_whatever_the_instruction() -> None:
-    sent = picture(png(noise(64, 64)), MOST_TOKENS)
-    body = json.loads(picture_request("m", '따옴표 " \\ {}', sent))
+    sent = page_image(png(noise(64, 64)), MOST_TOKENS)
+    body = json.loads(image_request("m", '따옴표 " \\ {}', sent))
     assert body["messages"][0]["content"][0]["text"] == '따옴표 " \\ {}'
     url = body["messages"][1]["content"][0]["image_url"]["url"]
     assert base64.b64decode(url.partition(",")[2]) == sent.data
@@ -554,4 +554,4 @@ def test_a_request_is_valid_json_whatever_the_instruction() -> None:
 
 def test_undecodable_bytes_are_told_from_pictures() -> None:
     with pytest.raises(UndecodableImage, match="too long and thin"):
-        picture(png(np.zeros((2, 600, 3), np.uint8)), MOST_TOKENS)
+        page_image(png(np.zeros((2, 600, 3), np.uint8)), MOST_TOKENS)

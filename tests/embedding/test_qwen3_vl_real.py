@@ -125,10 +125,10 @@ def test_vectors_are_those_of_transformers(server: VLLMServer, checkpoint: Path,
     assert np.sum(other["short"] * unit(expected[0])) < 0.9999
 
 
-def test_a_long_text_is_the_mean_of_its_passages(server: VLLMServer) -> None:
+def test_a_long_text_is_the_mean_of_its_chunks(server: VLLMServer) -> None:
     some = embedder(server, max_tokens=512)
     vectors = by_id(some.embed_texts([("long", LONG)]))
-    assert float(some.report()["passages"]) > 1
+    assert float(some.report()["chunks"]) > 1
     whole = by_id(embedder(server).embed_texts([("long", LONG)]))
     assert not np.allclose(vectors["long"], whole["long"], atol=1e-3)
 

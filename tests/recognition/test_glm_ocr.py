@@ -21,21 +21,22 @@ from resources.errors import EngineError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
-from resources.recognition.vlm.answers import Problem, examine, loop_start, tidy
+from resources.recognition.vlm.answers import Problem, find_defect, loop_start, tidy
 from resources.recognition.vlm.chat_requests import answer_room, request_body
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.region_images import (
     MAX_TOKENS,
     MIN_TOKENS,
     PATCH,
-    Picture,
-    cut,
+    RegionImage,
+    crop_pixels,
     model_size,
-    picture,
+    region_image,
     strips,
 )
 from resources.recognition.vlm.tables_html import clean_tables, join_tables
 from resources.states import State
+from resources.texts.plain_text import page_text
 from resources.vllm.plugin import SWITCH
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says, truncated
@@ -194,7 +195,7 @@ def test_a_page_is_done_when_its_last_request_is() -> None:
 def test_text_that_stays_cut_off_is_kept_and_called_failed() -> None:
     reading, asked = read(always("가나다", "length"))
     assert reading.state is State.FAILED
-    assert "1 of 1 regions failed; region 0: the answer was cut off" in str(reading.reason)
+    assert "1 of 1 regions failed; region 0 (text): the answer was cut off" in str(reading.reason)
     assert only(reading).finish_reason == "length"
     assert "가나다" in only(reading).content
     assert only(reading).attempts == 4
@@ -215,19 +216,102 @@ def test_what_came_before_a_loop_is_kept() -> None:
     assert any(each.body["temperature"] > 0 for each in asked)
 
 
-def test_nothing_read_where_there_is_ink_is_a_failure_with_its_reason() -> None:
-    reading, asked = read(always(" \n"), tries=3)
+def test_a_region_that_is_empty_twice_is_blank() -> None:
+    reading, asked = read(always(" \n"))
+    assert reading.state is State.OK
+    assert reading.reason is None
+    assert only(reading).state is State.BLANK
+    assert only(reading).reason == "two attempts read nothing"
+    assert len({each.size for each in asked}) == len(asked) == 2
+
+
+def test_a_region_that_is_empty_once_is_not_blank() -> None:
+    reading, _ = read(always(""), tries=1)
     assert only(reading).state is State.FAILED
     assert only(reading).reason == "nothing was read although there is ink"
+    reading, _ = read(in_turn(("", "stop"), ("글", "stop")))
+    assert (only(reading).state, only(reading).content) == (State.OK, "글")
+
+
+def test_white_space_without_end_is_a_loop_and_not_blank() -> None:
+    reading, _ = read(always(" " * 50, "length"), tries=3)
+    assert only(reading).state is State.FAILED
+    assert only(reading).reason == "the answer is white space without end"
+
+
+def test_a_part_of_a_region_without_ink_is_not_read() -> None:
+    page, (region,) = page_of("p_1", [Task.TEXT])
+    paper = np.full((SIDE, SIDE, 3), 255, np.uint8)
+    tall = Page("p_1", cv2.imencode(".png", np.vstack([page.image, paper]))[1].tobytes())
+    box = (0.0, 0.0, float(SIDE), float(SIDE + 56))
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        dark = (decoded(asked.image) < 128).any()
+        return says("글", "length" if asked.size[1] > SIDE else "stop") if dark else says("")
+
+    with HttpDouble(reply) as double:
+        (reading,) = recognizer(double).read([(tall, [Region(0, region.label, region.task, 0.9, box)])])
+    assert (only(reading).state, only(reading).content) == (State.OK, "글")
+
+
+HANJA = "大韓民國憲法前文悠久歷史傳統"
+
+
+def test_another_script_stands_when_two_attempts_read_nearly_the_same() -> None:
+    same, asked = read(always(HANJA))
+    assert (only(same).state, only(same).content, only(same).attempts) == (State.OK, HANJA, 2)
+    assert len({each.size for each in asked}) == 2
+    nearly, _ = read(in_turn((HANJA, "stop"), (f"{HANJA[:7]} {HANJA[7:]}.", "stop")))
+    assert (only(nearly).state, only(nearly).content) == (State.OK, f"{HANJA[:7]} {HANJA[7:]}.")
+    assert only(nearly).attempts == 2
+    hangul, _ = read(in_turn((HANJA, "stop"), ("인민공화국 중앙정부", "stop")))
+    assert only(hangul).content == "인민공화국 중앙정부"
+
+
+def test_another_script_fails_when_no_two_attempts_agree() -> None:
+    answers = ((HANJA, "stop"), (HANJA[::-1], "stop"), ("これは日本語の文章です", "stop"))
+    reading, asked = read(in_turn(*answers))
+    assert only(reading).state is State.FAILED
+    assert only(reading).reason == "14 of 14 letters are CJK, which `scripts` does not expect"
     assert len(asked) == 3
 
 
-def test_another_script_is_believed_when_a_second_look_sees_it_too() -> None:
-    same, asked = read(always("人民共和国中央人民政府"))
-    assert only(same).state is State.OK
-    assert len(asked) == 2
-    other, _ = read(in_turn(("人民共和国中央人民政府", "stop"), ("인민공화국 중앙정부", "stop")))
-    assert only(other).content == "인민공화국 중앙정부"
+def test_an_expected_script_is_read_once() -> None:
+    reading, asked = read(always(HANJA), scripts=["HANGUL", "CJK"])
+    assert only(reading).state is State.OK
+    assert len(asked) == 1
+
+
+def refusing(prompt: str) -> Reply:
+    """A server that refuses one task for good."""
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        return error(400, "unknown field") if asked.prompt == prompt else says(f"글 {asked.prompt}")
+
+    return reply
+
+
+def test_a_page_is_partial_when_some_of_its_regions_fail() -> None:
+    reading, _ = read(refusing(TABLE), [Task.TEXT, Task.SKIP, Task.TABLE, Task.FORMULA, Task.TABLE])
+    assert reading.state is State.PARTIAL
+    reason = "2 of 4 regions failed; region 2 (table): the server refused it: HTTP 400: unknown field"
+    assert str(reading.reason).startswith(reason)
+    assert [text.state for text in reading.regions] == ["ok", "ok", "failed", "ok", "failed"]
+    assert [crop.path for crop in reading.crops] == ["crops/p_1_1.jpg"]
+    assert page_text(reading.regions) == f"글 {TEXT}\n\n글 {FORMULA}"
+
+
+def test_a_page_is_failed_when_no_region_gives_text() -> None:
+    reading, _ = read(refusing(TABLE), [Task.TABLE, Task.SKIP])
+    assert reading.state is State.FAILED
+    assert str(reading.reason).startswith("1 of 1 regions failed; region 0 (table)")
+
+    async def empty_or_refused(asked: Asked) -> web.StreamResponse:
+        return says("") if asked.prompt == TEXT else error(400, "unknown field")
+
+    reading, _ = read(empty_or_refused, [Task.TEXT, Task.TABLE])
+    assert [text.state for text in reading.regions] == [State.BLANK, State.FAILED]
+    assert reading.state is State.FAILED
 
 
 def test_a_table_that_is_refused_is_sent_smaller_and_then_in_parts() -> None:
@@ -355,7 +439,7 @@ def test_several_processes_read_every_page_once() -> None:
     assert sorted(reading.page_id for reading in readings) == sorted(page.page_id for page, _ in pages)
 
 
-class TestReuse:
+class TestAnswerCache:
     TASKS = (Task.TEXT, Task.TABLE, Task.FORMULA)
 
     def asked(self, folder: Path, reply: Reply = always("글"), **fields: Any) -> tuple[PageReading, list[str]]:  # noqa: B008
@@ -382,6 +466,25 @@ class TestReuse:
             reader = recognizer(double, server=server, reuse_folder=str(tmp_path))
             list(reader.read([page_of("p_1", self.TASKS)]))
             assert len(double.asked) == 3
+
+    def test_another_reading_of_a_partial_page_requests_its_failed_regions_alone(self, tmp_path: Path) -> None:
+        async def reply(asked: Asked) -> web.StreamResponse:
+            return says({TEXT: "", TABLE: "같은 말 " * 60, FORMULA: "x"}[asked.prompt])
+
+        first, _ = self.asked(tmp_path, reply, tries=2)
+        assert [text.state for text in first.regions] == [State.BLANK, State.FAILED, State.OK]
+        again, asked = self.asked(tmp_path, reply, tries=2)
+        assert set(asked) == {TABLE}
+        assert again.regions[::2] == first.regions[::2]
+        mended, asked = self.asked(tmp_path, always("글"))
+        assert asked == [TABLE]
+        assert mended.state is State.OK
+
+    def test_a_confirmed_script_is_not_read_again_and_an_unconfirmed_one_is(self, tmp_path: Path) -> None:
+        for folder, scripts, requests in (("expected", ["CJK"], 4), ("confirmed", ["HANGUL"], 0)):
+            self.asked(tmp_path / folder, always(HANJA), scripts=scripts)
+            _, asked = self.asked(tmp_path / folder, always(HANJA), scripts=["HANGUL"])
+            assert len(asked) == requests
 
     def test_what_failed_is_read_again(self, tmp_path: Path) -> None:
         self.asked(tmp_path, always("가나", "length"), tries=1)
@@ -417,7 +520,7 @@ class TestReuse:
         assert asked_for(pages[1]) == 1
 
     def test_a_damaged_file_is_one_line(self, tmp_path: Path) -> None:
-        (tmp_path / "regions.sqlite").write_bytes(b"no database" * 1000)
+        (tmp_path / "answers.sqlite").write_bytes(b"no database" * 1000)
         with pytest.raises(EngineError, match="delete it"):
             self.asked(tmp_path)
 
@@ -438,6 +541,11 @@ def test_the_figures_tell_what_was_asked_and_what_the_server_says() -> None:
     figures = reader.report()
     assert figures["requests"] == 2
     assert figures["answers_cut"] == 1
+    assert figures["regions_blank"] == 0
+    with HttpDouble(always("")) as double:
+        reader = recognizer(double)
+        list(reader.read([page_of("p_1", [Task.TEXT, Task.TABLE])]))
+    assert reader.report()["regions_blank"] == 2
     assert figures["generated_tokens"] == 0
 
 
@@ -491,22 +599,22 @@ def test_known_sizes(crop: tuple[int, int], sized: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(8, 4000), (4000, 8), (30, 30, 3), (3508, 2480)])
 def test_any_crop_becomes_a_picture_the_model_takes(shape: tuple[int, ...]) -> None:
-    made = picture(np.zeros(shape, np.uint8))
+    made = region_image(np.zeros(shape, np.uint8))
     assert decoded(made.data).shape[:2] == (made.height, made.width)
     assert max(made.width, made.height) / min(made.width, made.height) < 200
 
 
 def test_a_second_size_is_relative_to_what_was_sent() -> None:
     page = np.zeros((3508, 2480), np.uint8)
-    assert picture(page).tokens <= MAX_TOKENS
-    assert picture(page, scale=0.7).tokens <= MAX_TOKENS / 2
+    assert region_image(page).tokens <= MAX_TOKENS
+    assert region_image(page, scale=0.7).tokens <= MAX_TOKENS / 2
 
 
 def test_boxes_are_cut_outwards_and_grey_is_kept_grey() -> None:
     image = np.dstack([np.arange(200, dtype=np.uint8).reshape(10, 20)] * 3)
-    assert cut(image, (1.2, 2.7, 5.1, 6.0)).tolist() == image[2:6, 1:6, 0].tolist()
+    assert crop_pixels(image, (1.2, 2.7, 5.1, 6.0)).tolist() == image[2:6, 1:6, 0].tolist()
     image[3, 3, 0] += 1
-    assert cut(image, (1.2, 2.7, 5.1, 6.0)).shape == (4, 5, 3)
+    assert crop_pixels(image, (1.2, 2.7, 5.1, 6.0)).shape == (4, 5, 3)
 
 
 def test_strips_are_cut_between_lines() -> None:
@@ -526,7 +634,7 @@ def test_room_grows_with_the_picture_and_stays_in_the_context() -> None:
 
 def test_a_request_is_valid_json_whatever_the_prompt() -> None:
     body = json.loads(
-        request_body("m", '따옴표 " \\ {}', Picture(b"\x00\xff", "image/png", 28, 28), 7, {"max_tokens": 9})
+        request_body("m", '따옴표 " \\ {}', RegionImage(b"\x00\xff", "image/png", 28, 28), 7, {"max_tokens": 9})
     )
     image, text = body["messages"][0]["content"]
     assert image["image_url"]["url"] == "data:image/png;base64,AP8="
@@ -560,15 +668,15 @@ KOREAN = ["HANGUL", "LATIN", "GREEK"]
     ],
 )
 def test_answers_are_judged(text: str, finish_reason: str, task: Task, problem: Problem | None) -> None:
-    doubt = examine(text, finish_reason, task, KOREAN)
-    assert (doubt and doubt.problem) == problem
+    defect = find_defect(text, finish_reason, task, KOREAN)
+    assert (defect and defect.problem) == problem
 
 
 @given(st.text("가나다 ", max_size=30), st.text("라마바", min_size=1, max_size=12), st.integers(20, 40))
-def test_a_loop_is_found_where_it_begins(before: str, unit: str, turns: int) -> None:
-    text = before + unit * turns
+def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -> None:
+    text = before + unit * repeats
     start, found = loop_start(text, 4)
-    if len(unit) * turns >= 100 + len(unit):
+    if len(unit) * repeats >= 100 + len(unit):
         assert start <= len(before)
         assert len(found) <= len(unit)
         assert (text[start:] + found).startswith(found * 2)

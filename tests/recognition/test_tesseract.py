@@ -17,7 +17,7 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading
 from resources.recognition.tesseract import reader
-from resources.recognition.tesseract.bilingual import Word, believe_english, doubtful_runs, joined, run_span
+from resources.recognition.tesseract.bilingual import Word, english_is_better, joined, run_span, uncertain_runs
 from resources.recognition.tesseract.leaders import find_leaders
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.tesseract.rows import text_rows
@@ -135,8 +135,8 @@ def test_a_region_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) 
     sheet.text(100, 100, "Still here", 40)
     table, text = region(0, (0.0, 300.0, 99.0, 400.0), "table", Task.TABLE), region(1, (90.0, 90.0, 500.0, 160.0))
     reading = read(sheet, table, text)
-    assert reading.state is State.FAILED
-    assert reading.reason == "1 of 2 regions failed; region 0: Tesseract refused the image"
+    assert reading.state is State.PARTIAL
+    assert reading.reason == "1 of 2 regions failed; region 0 (table): Tesseract refused the image"
     assert [text.state for text in reading.regions] == [State.FAILED, State.OK]
     assert reading.regions[1].content == "Still here"
 
@@ -170,21 +170,21 @@ def test_missing_data_names_what_to_install(tmp_path: Path, monkeypatch: pytest.
 
 def test_latin_read_as_digits_is_doubted_and_hangul_and_numbers_are_not() -> None:
     line = words(("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 2024", 93), (" 년", 91))
-    assert doubtful_runs(line) == [(1, 3)]
+    assert uncertain_runs(line) == [(1, 3)]
 
 
 def test_a_number_between_latin_words_may_be_a_word() -> None:
     line = words(("17015", 30), (" 18", 93), (" 2", 90), (" 07001", 10), (" 입니다", 97))
-    assert doubtful_runs(line) == [(0, 4)]
+    assert uncertain_runs(line) == [(0, 4)]
 
 
 def test_an_unsure_syllable_inside_a_latin_word_goes_with_it() -> None:
-    assert doubtful_runs(words(("41", 40), ("타", 65), ("2", 90))) == [(0, 3)]
-    assert doubtful_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1)]
+    assert uncertain_runs(words(("41", 40), ("타", 65), ("2", 90))) == [(0, 3)]
+    assert uncertain_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1)]
 
 
 def test_a_leader_is_never_doubted() -> None:
-    assert doubtful_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1)]
+    assert uncertain_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_leader_is_never_doubted() -> None:
 def test_english_is_believed_where_korean_has_no_hangul(
     korean: tuple[str, float], english: tuple[str, float], believed: bool
 ) -> None:
-    assert believe_english(words(korean), words(english) if english[0] else []) is believed
+    assert english_is_better(words(korean), words(english) if english[0] else []) is believed
 
 
 def test_the_end_of_a_run_is_counted_off_in_syllables() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from resources.recognition.readings import Crop, RegionText
+from resources.states import State
 from resources.texts.markdown import page_markdown
 from resources.texts.plain_text import page_text
 
@@ -99,6 +100,14 @@ def test_pictures_link_to_their_crops() -> None:
     assert page_markdown(parts, crops) == (
         "앞\n\n![image](<crops/문서 (1)_p_1.jpg>)\n\n![chart](crops/a_2.jpg)\n\n그림 1"
     )
+
+
+def test_texts_of_a_page_are_made_from_the_regions_that_were_read() -> None:
+    cut = RegionText(1, "table", "<table><tr><td>앞</td></tr></table>", State.FAILED, "cut off", "length")
+    number = RegionText(3, "formula_number", "(1)", State.FAILED, "loop")
+    parts = [RegionText(0, "text", "첫째"), cut, RegionText(2, "display_formula", "a"), number]
+    assert page_markdown(parts, ()) == "첫째\n\n$$\na\n$$"
+    assert page_text(parts) == "첫째\n\na"
 
 
 def test_a_page_without_text_is_empty() -> None:

@@ -1,4 +1,4 @@
-"""Vectors without weights: hashed character n-grams for text, a plain descriptor for pictures."""
+"""Vectors without weights: hashed character n-grams for text, a visual descriptor for pages."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property

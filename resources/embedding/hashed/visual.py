@@ -1,4 +1,4 @@
-"""A page picture as plain numbers: where ink is, which way its edges run, which colours it has. Pure.
+"""A visual descriptor of a page: its ink, the directions of its edges, its colours. Pure.
 
 Pages that look alike come out alike, also after recompression, scaling, blur, a slight turn or a
 cut margin. It knows nothing of what is written.

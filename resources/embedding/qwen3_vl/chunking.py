@@ -1,4 +1,4 @@
-"""Texts as the tokens of requests, and long ones in passages: nothing is cut off. Pure; the tokenizer is a file."""
+"""Texts as prompts of tokens, long ones in chunks; nothing is cut off. Pure; the tokenizer is a file."""
 
 import math
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ _HEAD = f"{_TURN}system\n{{instruction}}<|im_end|>\n{_TURN}"
 _START = "user\n"
 _TAIL = f"<|im_end|>\n{_TURN}assistant\n"
 _REACH = 8
-"""A cut lies within this part of a passage from where equal passages would end."""
-_PICTURE_MARKS = 2
-"""Of its start and its end."""
+"""A chunk ends within this part of its length from where equal chunks would end."""
+_IMAGE_MARKS = 2
+"""Tokens that mark the start and the end of an image."""
 _SENTENCE_ENDS = ".?!。"
 
 
-class Passages:
-    """Requests of texts below one instruction, of at most `most` tokens each, template included.
+class Chunker:
+    """Makes prompts of texts below one instruction, of at most `max_tokens` tokens each, template included.
 
     The template is the one that the model's authors embed with. Special tokens spelt out in a text
     are text, so that no page can end its turn. Raises `EngineError` for a tokenizer of another kind.
     """
 
-    def __init__(self, tokenizer: Path, instruction: str, most: int) -> None:
+    def __init__(self, tokenizer: Path, instruction: str, max_tokens: int) -> None:
         from tokenizers import Tokenizer
 
         try:
@@ -41,33 +41,35 @@ class Passages:
         whole = self._tokenizer.encode(head + _START + _TAIL).ids
         if whole[: len(core)] != core or self._tokenizer.token_to_id(_TURN) is None:
             raise EngineError(f"{tokenizer} is of another model: it does not keep the turns of Qwen3-VL apart")
-        # What it adds to every prompt is the token that the vector is read at.
+        # The tokenizer adds the token that the vector is read at to every prompt.
         self._tail = [*tail, *whole[len(core) :]]
-        self._room = most - len(self._head) - len(self._start) - len(self._tail)
+        self._room = max_tokens - len(self._head) - len(self._start) - len(self._tail)
         if self._room < 1:
-            raise EngineError(f"max_tokens: {most} leave no room beside the instruction of {len(head)} characters")
+            raise EngineError(
+                f"max_tokens: {max_tokens} leave no room beside the instruction of {len(head)} characters"
+            )
         self._tokenizer.encode_special_tokens = True
 
-    def of(self, text: str) -> list[list[int]]:
-        """The prompts of a text: one, or as few as hold it all, of nearly the same length, cut between sentences."""
+    def prompts(self, text: str) -> list[list[int]]:
+        """The prompts of a text: one, or one for each of as few chunks as hold it, cut between sentences."""
         turn = _START + text
         encoded = self._tokenizer.encode(turn, add_special_tokens=False)
-        parts = [slice(*ends) for ends in _parts(turn, encoded.offsets, self._room + len(self._start), self._room)]
-        opened = [encoded.ids[part] if part.start == 0 else [*self._start, *encoded.ids[part]] for part in parts]
+        chunks = [slice(*ends) for ends in _chunks(turn, encoded.offsets, self._room + len(self._start), self._room)]
+        opened = [encoded.ids[part] if part.start == 0 else [*self._start, *encoded.ids[part]] for part in chunks]
         return [[*self._head, *ids, *self._tail] for ids in opened]
 
-    def around_a_picture(self) -> int:
-        """Tokens of a prompt that holds a picture instead of a text, without the picture's own."""
-        return len(self._head) + len(self._start) + _PICTURE_MARKS + len(self._tail)
+    def tokens_around_image(self) -> int:
+        """Tokens of a prompt that holds an image instead of a text, without the image's own."""
+        return len(self._head) + len(self._start) + _IMAGE_MARKS + len(self._tail)
 
     def _plain(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def _parts(text: str, offsets: Sequence[tuple[int, int]], whole: int, room: int) -> list[tuple[int, int]]:
-    """(start, end) of parts of a token sequence: one of up to `whole`, else several of up to `room` tokens.
+def _chunks(text: str, offsets: Sequence[tuple[int, int]], whole: int, room: int) -> list[tuple[int, int]]:
+    """(start, end) of chunks of a token sequence: one of up to `whole`, else several of up to `room` tokens.
 
-    `offsets` are the tokens' places in `text`.
+    `offsets` are the tokens' places in `text`. Chunks have nearly the same length.
     """
     total = len(offsets)
     if total <= whole:

@@ -1,4 +1,4 @@
-"""The GPU embedder: Qwen3-VL-Embedding over a model server, pages and texts and queries in one space."""
+"""The GPU embedder: Qwen3-VL-Embedding on a model server, with pages, texts and queries in one space."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,13 @@ from pydantic import Field, field_validator, model_validator
 from resources.code_version import CodeVersion
 from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.handlers import Manner, PageJob, PageVectors, TextJob, TextVectors
+from resources.embedding.qwen3_vl.handlers import (
+    EmbeddingSettings,
+    PageEmbeddingHandler,
+    PageJob,
+    TextEmbeddingHandler,
+    TextJob,
+)
 from resources.embedding.qwen3_vl.page_images import PATCH
 from resources.engine import releases
 from resources.errors import EngineError
@@ -22,19 +28,19 @@ from resources.vllm.served_engine import ServedEngine
 
 
 class Qwen3VLEmbedder(ServedEngine, Embedder):
-    """Vectors by which a query finds pages, through their pictures or their texts (Li et al., 2026, arXiv 2601.04720).
+    """Vectors by which a query finds pages, through their images or their texts (Li et al., 2026, arXiv 2601.04720).
 
-    Prompts, picture sizes and pooling are those of the authors' own code. A vector is the hidden
+    Prompts, image sizes and pooling are those of the authors' own code. A vector is the hidden
     state of the last token; its first `dim` numbers, brought to norm 1, are a vector too (Matryoshka
     representation learning, Kusupati et al., 2022). A text of more than `max_tokens` is embedded in
-    passages, whose mean is its vector.
+    chunks, whose mean is its vector.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.qwen3_vl", {1: "the first release"})
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
     limits: ClassVar[tuple[str, ...]] = (
-        "Page pictures are seen at 1.8 million pixels, A4 at about 135 dpi: smaller print is not found by them.",
-        "A page of more text than the model takes at once has the mean of its passages' vectors, "
+        "Page images are seen at 1.8 million pixels, A4 at about 135 dpi: smaller print is not found by them.",
+        "A page of more text than the model takes at once has the mean of its chunks' vectors, "
         "which a query about one of them finds less well.",
     )
 
@@ -48,7 +54,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     query_instruction: str = Field(
         default="Retrieve images or text relevant to the user's query.", description="For queries."
     )
-    max_tokens: int = Field(default=8192, ge=64, description="Of one text request; longer texts go in passages.")
+    max_tokens: int = Field(default=8192, ge=64, description="Of one text request; longer texts go in chunks.")
     max_pixels: int = Field(default=1_843_200, ge=4096, description="Of a page as the model sees it.")
     tokenizer: str = Field(default="", description="The model's tokenizer.json; empty: from where its weights are.")
 
@@ -82,7 +88,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
-        make = partial(PageVectors, self._manner(self.instruction), self.tokenizer_file())
+        make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
         yield from self.worked((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
@@ -113,11 +119,11 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         return self.max_pixels // PATCH**2
 
     def _embed_texts(self, texts: Iterable[tuple[str, str]], instruction: str) -> Iterator[Embedding]:
-        make = partial(TextVectors, self._manner(instruction), self.tokenizer_file())
+        make = partial(TextEmbeddingHandler, self._settings(instruction), self.tokenizer_file())
         yield from self.worked((TextJob(id, text) for id, text in texts), make, _lost)
 
-    def _manner(self, instruction: str) -> Manner:
-        return Manner(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
+    def _settings(self, instruction: str) -> EmbeddingSettings:
+        return EmbeddingSettings(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
 
 
 def _lost(job: PageJob | TextJob, reason: str) -> Embedding:

@@ -1,4 +1,4 @@
-"""Pages and texts embedded by a server: what a client process does with them."""
+"""Embeds pages and texts with a model server; runs in the client processes."""
 
 import asyncio
 import time
@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Passages
-from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, picture_request, read_vector, text_request
-from resources.embedding.qwen3_vl.page_images import picture
+from resources.embedding.qwen3_vl.chunking import Chunker
+from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
+from resources.embedding.qwen3_vl.page_images import page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.images import decode
 from resources.states import State
@@ -44,8 +44,8 @@ class TextJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How vectors are asked for: `width` is that of the model's own, cut to `dim`; limits are in tokens."""
+class EmbeddingSettings:
+    """Requests and vectors: the model's vectors have `width` numbers, ours the first `dim`; limits are in tokens."""
 
     instruction: str
     width: int
@@ -55,52 +55,52 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request: its body once the model's name is known, and the tokens of its prompt."""
+class Request:
+    """One request: its body by the model's name, and the tokens of its prompt."""
 
     body: Callable[[str], bytes]
     tokens: int
 
 
 @dataclass(slots=True)
-class Ready:
-    """A job with its requests. `settled` is set when nothing is to be asked.
+class PreparedJob:
+    """A job with its requests. `settled` is set when no request is needed.
 
     `untouched` are the source's bytes where they are sent as they are.
     """
 
     id: str
     settled: Embedding | None = None
-    asks: list[Ask] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     untouched: bytes | None = None
     figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
 class _Unusable(Exception):
-    """An answer that is no vector of the text or picture; the reason for a person."""
+    """An answer that is no vector of the text or image; the reason for a person."""
 
 
-class VectorMaker:
-    """What the `Handler`s of pages and texts share; see `resources.vllm.client.worker_pool`.
+class EmbeddingHandler:
+    """The common part of the `Handler`s of pages and texts; see `resources.vllm.client.worker_pool`.
 
     Raises `EngineError` for a tokenizer that is not the model's.
     """
 
-    def __init__(self, manner: Manner, tokenizer: Path) -> None:
-        self._manner = manner
-        self._passages = Passages(tokenizer, manner.instruction, manner.max_tokens)
+    def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
+        self._settings = settings
+        self._chunker = Chunker(tokenizer, settings.instruction, settings.max_tokens)
         self._right = self._wrong = 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
-    async def finish(self, ready: Ready, client: Client) -> tuple[Embedding, Figures]:
-        """Ask for every part and make one vector of them: all of it or none."""
+    async def finish(self, ready: PreparedJob, client: Client) -> tuple[Embedding, Figures]:
+        """Send all requests and make one vector of the answers; a failed request fails the whole."""
         if ready.settled is not None:
             return ready.settled, ready.figures
         try:
-            parts = await together(self._ask(ready, ask, client) for ask in ready.asks)
-            made = Embedding(ready.id, State.OK, self._pooled(parts))
+            answers = await together(self._request(ready, request, client) for request in ready.requests)
+            made = Embedding(ready.id, State.OK, self._pooled(answers))
         except Refused as error:
             made = await self._refused(ready, str(error))
         except (Unanswered, _Unusable) as error:
@@ -108,97 +108,97 @@ class VectorMaker:
         ready.figures["requests_repeated"] += client.take_repeats()
         return made, ready.figures
 
-    async def _refused(self, ready: Ready, reason: str) -> Embedding:
-        """The end of what the server will not take; bytes that only it has decoded so far may be to blame."""
-        if ready.untouched is not None:
+    async def _refused(self, prepared: PreparedJob, reason: str) -> Embedding:
+        """The result of a refused request; bytes that only the server has decoded so far may be to blame."""
+        if prepared.untouched is not None:
             try:
-                await asyncio.to_thread(decode, ready.untouched)
+                await asyncio.to_thread(decode, prepared.untouched)
             except UndecodableImage as error:
-                return Embedding(ready.id, State.QUARANTINED, reason=str(error))
-        return Embedding(ready.id, State.FAILED, reason=f"the server refused it: {reason}")
+                return Embedding(prepared.id, State.QUARANTINED, reason=str(error))
+        return Embedding(prepared.id, State.FAILED, reason=f"the server refused it: {reason}")
 
-    async def _ask(self, ready: Ready, ask: Ask, client: Client) -> Answer:
+    async def _request(self, prepared: PreparedJob, request: Request, client: Client) -> Answer:
         model = await client.model()
-        ready.figures["requests"] += 1
-        answer, _ = await client.post(PATH, ask.body(model), read_vector, ready.id, ask.tokens)
-        ready.figures["tokens"] += answer.tokens
-        self._check(ask, answer)
+        prepared.figures["requests"] += 1
+        answer, _ = await client.post(PATH, request.body(model), read_vector, prepared.id, request.tokens)
+        prepared.figures["tokens"] += answer.tokens
+        self._check(request, answer)
         return answer
 
-    def _check(self, ask: Ask, answer: Answer) -> None:
-        """Raise `_Unusable` for an answer that is none, and `EngineError` when there seem to be no others."""
+    def _check(self, request: Request, answer: Answer) -> None:
+        """Raise `_Unusable` for a wrong vector, and `EngineError` when the server makes no right ones."""
         width = len(answer.vector)
-        if width != self._manner.width:
+        if width != self._settings.width:
             self._wrong += 1
-            reason = f"the server's vectors have {width} numbers, not the {self._manner.width} of the model"
+            reason = f"the server's vectors have {width} numbers, not the {self._settings.width} of the model"
             if self._wrong >= _SURE and not self._right:
                 raise EngineError(f"{reason}; check which model it serves, or the embedding's `width`")
             raise _Unusable(reason)
         self._right += 1
-        if answer.tokens != ask.tokens:
+        if answer.tokens != request.tokens:
             raise _Unusable(
-                f"the server read {answer.tokens} tokens where {ask.tokens} were sent: it cuts texts off, "
-                "resizes pictures or has another template"
+                f"the server read {answer.tokens} tokens where {request.tokens} were sent: it cuts texts off, "
+                "resizes images or has another template"
             )
         if not np.isfinite(answer.vector).all():
             raise _Unusable("the server's vector holds NaN or infinity")
 
-    def _pooled(self, parts: Sequence[Answer]) -> np.ndarray:
-        """The mean of the parts' vectors by their tokens, of norm 1; each is cut to `dim` and of norm 1 before."""
-        cut = np.stack([part.vector[: self._manner.dim] for part in parts]).astype(np.float64)
+    def _pooled(self, chunks: Sequence[Answer]) -> np.ndarray:
+        """The mean of the chunks' vectors weighted by tokens, of norm 1; each is cut to `dim` and of norm 1 before."""
+        cut = np.stack([chunk.vector[: self._settings.dim] for chunk in chunks]).astype(np.float64)
         norms = np.linalg.norm(cut, axis=1, keepdims=True)
         if not norms.all():
             raise _Unusable("the server's vector is zero")
-        mean = np.average(cut / norms, axis=0, weights=[part.tokens for part in parts])
+        mean = np.average(cut / norms, axis=0, weights=[chunk.tokens for chunk in chunks])
         norm = np.linalg.norm(mean)
         if not norm:
-            raise _Unusable("the vectors of the text's passages cancel out")
+            raise _Unusable("the vectors of the text's chunks cancel out")
         return (mean / norm).astype(np.float32)
 
 
-class PageVectors(VectorMaker):
+class PageEmbeddingHandler(EmbeddingHandler):
     """The `Handler` of pages. Raises `EngineError` where PyTorch is not installed."""
 
-    def __init__(self, manner: Manner, tokenizer: Path) -> None:
-        super().__init__(manner, tokenizer)
+    def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
+        super().__init__(settings, tokenizer)
         try:
-            import torch  # noqa: F401 before the first pages, which would all wait for it
+            import torch  # noqa: F401 imported here, because the first pages would all wait for it
         except ImportError:
             raise EngineError(
                 "pages are resized with PyTorch, which is not installed here; install kopub[gpu]"
             ) from None
 
-    def prepare(self, job: PageJob) -> Ready:
+    def prepare(self, job: PageJob) -> PreparedJob:
         """Decode and resize the page, unless its bytes can go as they are."""
         started = time.perf_counter()
-        ready = Ready(job.id)
-        instruction = self._manner.instruction
+        prepared = PreparedJob(job.id)
+        instruction = self._settings.instruction
         try:
-            page = picture(job.data, self._manner.max_image_tokens)
+            image = page_image(job.data, self._settings.max_image_tokens)
         except UndecodableImage as error:
-            ready.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
-            return ready
-        tokens = self._passages.around_a_picture() + page.tokens
-        ready.asks.append(Ask(lambda model: picture_request(model, instruction, page), tokens))
-        ready.untouched = job.data if page.untouched else None
-        ready.figures["pictures_untouched"] += page.untouched
-        ready.figures["prepare_seconds"] += time.perf_counter() - started
-        return ready
+            prepared.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
+            return prepared
+        tokens = self._chunker.tokens_around_image() + image.tokens
+        prepared.requests.append(Request(lambda model: image_request(model, instruction, image), tokens))
+        prepared.untouched = job.data if image.untouched else None
+        prepared.figures["images_untouched"] += image.untouched
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
 
 
-class TextVectors(VectorMaker):
+class TextEmbeddingHandler(EmbeddingHandler):
     """The `Handler` of texts and queries."""
 
-    def prepare(self, job: TextJob) -> Ready:
-        """Count the text's tokens, and split what has too many."""
+    def prepare(self, job: TextJob) -> PreparedJob:
+        """Tokenize the text, in chunks if it has too many tokens."""
         started = time.perf_counter()
-        ready = Ready(job.id)
+        prepared = PreparedJob(job.id)
         if not job.text.strip():
-            ready.settled = Embedding(job.id, State.BLANK)
-            return ready
-        prompts = self._passages.of(job.text)
-        ready.asks = [Ask(partial(text_request, tokens=tokens), len(tokens)) for tokens in prompts]
-        ready.figures["texts_in_passages"] += len(prompts) > 1
-        ready.figures["passages"] += len(prompts)
-        ready.figures["prepare_seconds"] += time.perf_counter() - started
-        return ready
+            prepared.settled = Embedding(job.id, State.BLANK)
+            return prepared
+        prompts = self._chunker.prompts(job.text)
+        prepared.requests = [Request(partial(text_request, tokens=tokens), len(tokens)) for tokens in prompts]
+        prepared.figures["texts_chunked"] += len(prompts) > 1
+        prepared.figures["chunks"] += len(prompts)
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared

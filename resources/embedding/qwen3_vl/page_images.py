@@ -1,9 +1,10 @@
-"""Pages as Qwen3-VL-Embedding takes them: resized to its own size, every pixel of that kept. Pure, on a CPU."""
+"""Page images for Qwen3-VL-Embedding: resized to the model's size without further loss. Pure, on a CPU."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage
+from resources.pages.channels import grey_as_one_channel
 from resources.pages.images import decode, inspect, is_plain
 from resources.pages.patches import whole_patches
 
@@ -15,16 +16,16 @@ PATCH = 32
 MIN_TOKENS = 4
 """4,096 pixels, the authors' least."""
 MAX_ASPECT = 200
-"""The model's preprocessor refuses a picture that is longer and thinner."""
+"""The model's preprocessor refuses an image that is longer and thinner."""
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
-"""What the server decodes as the authors do. A TIFF goes as the PNG of its pixels."""
+"""Formats that the server decodes as the authors do. A TIFF is sent as the PNG of its pixels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """An encoded page that the model takes as it is; `tokens` are those of the picture in the prompt.
+class PageImage:
+    """An encoded page at the size that the model sees; `tokens` are its image tokens in the prompt.
 
-    `untouched` tells that the bytes are the source's own.
+    `untouched` means that the bytes are the source's own.
     """
 
     data: bytes
@@ -33,8 +34,8 @@ class Picture:
     untouched: bool
 
 
-def picture(data: bytes, max_tokens: int) -> Picture:
-    """A page of at most `max_tokens` tokens: the bytes themselves where their size is right, else resized.
+def page_image(data: bytes, max_tokens: int) -> PageImage:
+    """A page of at most `max_tokens` tokens: the source's bytes where their size is right, else resized.
 
     Raises `UndecodableImage`.
     """
@@ -45,8 +46,8 @@ def picture(data: bytes, max_tokens: int) -> Picture:
     size, tokens = (columns * PATCH, rows * PATCH), columns * rows
     fits = size == (info.width, info.height) and info.format in _MEDIA_TYPES
     if fits and is_plain(data):
-        return Picture(data, _MEDIA_TYPES[info.format], tokens, True)
-    return Picture(_png(_resized(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
+        return PageImage(data, _MEDIA_TYPES[info.format], tokens, True)
+    return PageImage(_png(_resized(data, size)), _MEDIA_TYPES["PNG"], tokens, False)
 
 
 def _resized(data: bytes, size: tuple[int, int]) -> "np.ndarray":
@@ -61,15 +62,7 @@ def _resized(data: bytes, size: tuple[int, int]) -> "np.ndarray":
 
     pixels = torch.from_numpy(np.require(decode(data), requirements="W")).permute(2, 0, 1)[None]
     small = interpolate(pixels, size=(size[1], size[0]), mode="bicubic", antialias=True)
-    made = small[0].permute(1, 2, 0).numpy()
-    return made[..., 0] if _is_grey(made) else made
-
-
-def _is_grey(pixels: "np.ndarray") -> bool:
-    import cv2
-
-    red, green, blue = cv2.split(pixels)
-    return not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
+    return grey_as_one_channel(small[0].permute(1, 2, 0).numpy())
 
 
 def _png(pixels: "np.ndarray") -> bytes:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.boxes import Box
+from resources.layout.boxes import Box, union
+from resources.layout.ink import grey_histogram, ink_mask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,8 +22,7 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[Box], list[B
     """
     import cv2
 
-    paper = int(np.bincount(gray.ravel(), minlength=256).argmax())
-    coloured = (cv2.absdiff(gray, np.full_like(gray, paper)) > _FLAT).astype(np.uint8)
+    coloured = ink_mask(gray, _FLAT).astype(np.uint8)
     wide = max(7, round(0.4 * em) * 2 + 1)
     filled = cv2.morphologyEx(coloured, cv2.MORPH_OPEN, np.ones((wide, wide), np.uint8))
     bridged = cv2.morphologyEx(filled, cv2.MORPH_CLOSE, np.ones((wide, wide), np.uint8))
@@ -59,7 +59,7 @@ def _like(one: Box, other: Box) -> bool:
 
 
 def _is_tint(gray: "NDArray[np.uint8]", area: int) -> bool:
-    levels = np.bincount(gray.ravel(), minlength=256)
+    levels = grey_histogram(gray)
     level = int(levels.argmax())
     same = levels[max(0, level - _FLAT) : level + _FLAT + 1].sum() / gray.size
     # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single ground.
@@ -71,16 +71,10 @@ def _merged(boxes: list[Box]) -> list[Box]:
     todo, done = list(boxes), []
     while todo:
         box = todo.pop()
-        partners = [other for other in todo if _overlap(box, other)]
+        partners = [other for other in todo if box.overlaps(other)]
         if not partners:
             done.append(box)
             continue
         todo = [other for other in todo if other not in partners]
-        for other in partners:
-            box = Box(min(box.x1, other.x1), min(box.y1, other.y1), max(box.x2, other.x2), max(box.y2, other.y2))
-        todo.append(box)
+        todo.append(union([box, *partners]))
     return done
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one.x1 < other.x2 and other.x1 < one.x2 and one.y1 < other.y2 and other.y1 < one.y2

@@ -1,8 +1,8 @@
 """Display formulas among the text blocks of a page, and their numbers at the right margin. Pure OpenCV.
 
-Judges the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
+Works on the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
 a line speak for a formula; Hangul, words and the even pitch of a typewriter speak against one. A
-formula that is missed is still read as text, so the doubtful stay text.
+formula that is missed is still read as text, so uncertain blocks stay text.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -16,6 +16,7 @@ import numpy as np
 
 from resources.layout.boxes import Box, union
 from resources.layout.cpu.segmentation import Segmentation
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,8 +25,6 @@ _LABELS = frozenset({"text", "doc_title", "paragraph_title", "footnote"})
 """What a formula is taken for by its size: high fractions for titles, limits of sums for footnotes."""
 _ROWS = 12
 """Rows of a block; a longer one is a listing or prose."""
-_INK = 64
-"""Grey levels between ink and paper at full resolution."""
 _EDGE = 3
 """Pixels around the ink that belong to its letters."""
 _LETTERS = 5
@@ -97,7 +96,7 @@ def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmenta
     beside = narrow.x1 >= wide.x1 - page.em and narrow.x2 <= wide.x2 + page.em
     both = union([box, whole])
     strangers = (block.box for other, block in enumerate(page.blocks) if other not in pieces)
-    return near and beside and not any(_meet(other, both) and not _meet(other, whole) for other in strangers)
+    return near and beside and not any(other.overlaps(both) and not other.overlaps(whole) for other in strangers)
 
 
 def _width(box: Box) -> int:
@@ -108,19 +107,14 @@ def _top(box: Box) -> int:
     return box.y1
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return one.x1 < other.x2 and other.x1 < one.x2 and one.y1 < other.y2 and other.y1 < one.y2
-
-
 class Print:
     """What is printed in a crop, uint8 (height, width), of a page whose body text is `em` pixels high."""
 
     def __init__(self, gray: "NDArray[np.uint8]", em: float) -> None:
         import cv2
 
-        paper = int(np.bincount(gray.ravel(), minlength=256).argmax())
         self.em = em
-        self.ink = (cv2.absdiff(gray, np.full_like(gray, paper)) > _INK).astype(np.uint8)
+        self.ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
         high, wide = gray.shape
         _, numbers, stats, _ = cv2.connectedComponentsWithStats(self.ink, connectivity=8)
         self.shapes: list[tuple[Box, int]] = []
@@ -148,7 +142,7 @@ class Print:
         square = sum(
             box.height > 0.85 * self.em and 0.7 < box.height / box.width < 1.6
             for box in columns
-            if not any(_meet(box, bar) for bar in self._fractions)
+            if not any(box.overlaps(bar) for bar in self._fractions)
         )
         return (
             square > _SQUARE * len(columns)
@@ -244,20 +238,14 @@ class Print:
 
     def _columns(self) -> list[Box]:
         """Glyphs: the ink of each row, cut at its white columns, row by row."""
-        rows = [row for row in _runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
+        rows = [row for row in true_runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
         glyphs = []
         for top, bottom in rows:
             strip = self.ink[top:bottom]
-            for start, end in _runs(np.asarray(strip.any(axis=0))):
+            for start, end in true_runs(np.asarray(strip.any(axis=0))):
                 high = np.flatnonzero(strip[:, start:end].any(axis=1))
                 glyphs.append(Box(start, top + int(high[0]), end, top + int(high[-1]) + 1))
         return glyphs
-
-
-def _runs(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
-    """Runs (start, end) of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], marks, [False])).astype(np.int8))).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def _runs_of(glyphs: Sequence[Box], gap: float) -> list[int]:
@@ -291,7 +279,7 @@ def _parts(gray: "NDArray[np.uint8]", origin: Box, em: float) -> list[tuple[Box,
         if number:
             rest = band.copy()
             rest[number.y1 - top : number.y2 - top, number.x1 : number.x2] = 0
-            if rest.any() and not _meet(number, _around(rest, top)):
+            if rest.any() and not number.overlaps(_around(rest, top)):
                 parts += [(_around(rest, top), "display_formula"), (number, "formula_number")]
                 continue
         parts.append((formula, "display_formula"))

@@ -1,7 +1,6 @@
 """Page segmentation: from pixels to blocks of text, tables and pictures in reading order. Pure OpenCV.
 
-Works on a copy whose short side is at most 1240 pixels (A4 at 150 dpi), where rules, letters and
-gaps are all still there and every step costs a quarter.
+All steps work on the page's working copy (`resources.layout.working_copy`).
 """
 
 from collections.abc import Sequence
@@ -16,13 +15,10 @@ from resources.layout.cpu.xycut import Block, Item, in_reading_order
 from resources.layout.ink import INK_CONTRAST, ink_contrast
 from resources.layout.lines import Line, estimate_em, find_lines
 from resources.layout.rules import Rules, erase, find_ruled, find_rules
+from resources.layout.working_copy import PAPER_REACH, shrunk, working_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-WORKING_SIDE = 1240
-_REACH = 41
-"""Pixels around a pixel that hold its paper: wider than the strokes of a title, narrower than a margin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +34,9 @@ class Segmentation:
 
 def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     """Blocks of a page, uint8 (height, width) at full size."""
-    import cv2
-
-    height, width = gray.shape
-    scale = min(1.0, WORKING_SIDE / min(height, width))
-    if scale < 1:
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        gray = np.asarray(cv2.resize(gray, size, interpolation=cv2.INTER_AREA), np.uint8)
-    contrast = ink_contrast(gray, _REACH)
+    scale = working_scale(*gray.shape)
+    gray = shrunk(gray, scale)
+    contrast = ink_contrast(gray, PAPER_REACH)
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     em = estimate_em(ink)
     rules = find_rules(contrast, em)

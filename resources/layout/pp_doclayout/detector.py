@@ -100,18 +100,18 @@ class PPDocLayout(LayoutDetector):
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         started = time.perf_counter()
-        verdict = _Verdict()
+        health = _Health()
         model = self._loaded()
         for figures in (self._counts, self._seconds, model.seconds):
             figures.clear()
         try:
             for layout in self._stream(pages, model):
-                verdict.add(layout)
+                health.add(layout)
                 self._counts[f"pages_{layout.state}"] += 1
                 yield layout
         finally:
             self._seconds["total"] += time.perf_counter() - started
-        verdict.check()
+        health.check()
 
     def report(self) -> dict[str, float | str]:
         """Of the last `detect`: pages/s, seconds of each stage, counts by label and rule, fallbacks, peak memory.
@@ -193,7 +193,7 @@ class PPDocLayout(LayoutDetector):
             try:
                 layout = self._page(page, i, outputs, rules, tasks)
             except Exception as error:
-                # One odd page must not take the shard with it; its row carries the reason.
+                # One page must not fail the shard; its row has the reason.
                 layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
             self._seconds["post"] += time.perf_counter() - started
             yield layout
@@ -247,8 +247,8 @@ def _empty(page: Prepared) -> PageLayout:
     return PageLayout(page.page_id, State.FAILED, f"{_NO_REGION} ({ink:.2%})")
 
 
-class _Verdict:
-    """Whether the model, rather than single pages, is at fault."""
+class _Health:
+    """Tells a model that fails on every page from single pages that fail."""
 
     def __init__(self) -> None:
         self._worked = False
@@ -262,7 +262,7 @@ class _Verdict:
     def check(self) -> None:
         """Raise `EngineError` when pages failed and none came out.
 
-        One page without regions may be an odd page; several are a model that sees nothing.
+        One page without regions may be unusual; several mean that the model finds nothing.
         """
         if self._worked or not self._failed:
             return

@@ -1,4 +1,4 @@
-"""PP-DocLayoutV3 on its device: loaded, made fast, fed in batches, and kept going where it can be."""
+"""PP-DocLayoutV3 on its device: loading, compilation, batches, and fallbacks when memory or compiler fail."""
 
 import time
 import warnings

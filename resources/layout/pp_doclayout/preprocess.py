@@ -1,4 +1,4 @@
-"""Encoded page to model input, on the host's threads: decode once, shrink at once, keep only the small picture."""
+"""Encoded page to model input on the host's threads: decode, shrink, and drop the full-size pixels."""
 
 import io
 import time

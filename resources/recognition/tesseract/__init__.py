@@ -1,1 +1,1 @@
-"""Tesseract 5: Korean and English, tables by their cells."""
+"""Tesseract 5 with Korean and English data; tables by their cells."""

@@ -1,8 +1,8 @@
-"""Which words of a Korean reading to doubt, and which of two readings to believe. Pure.
+"""Merges Tesseract's Korean and English readings of a line by script and confidence. Pure.
 
 Tesseract's Korean model reads Hangul almost without error but has no Latin letters: it turns
-"USB" into "058". Its English model reads Latin well and Hangul as nonsense. Both know when they
-fail: the confidence of a word that is not in their script is low.
+"USB" into "058". Its English model reads Latin well and Hangul as nonsense. Both give low
+confidence to words that are not in their script.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SURE = 84
-"""Confidence from which a word without Hangul is believed: real numbers reach 90, Latin read as digits 75."""
+"""Confidence from which a word without Hangul is taken as read: real numbers reach 90, Latin read as digits 75."""
 SURE_HANGUL = 45
-"""Confidence from which Hangul syllables are believed: real ones are above 50, made-up ones mostly at 0."""
+"""Confidence from which Hangul syllables are taken as read: real ones are above 50, made-up ones mostly at 0."""
 
 NONSENSE = 20
 """Confidence below which what looks like Hangul is as likely Latin."""
 HALF_SURE = 60
 """Confidence below which a word without Hangul is so rarely right that any English reading is better."""
 CERTAIN = 100
-"""Confidence of a word that was not read but measured (dot leaders): never doubted."""
+"""Confidence of a word that was not read but measured (dot leaders); it is never read again."""
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
 """What the engines make of a bullet; none of them starts a Korean line by itself."""
 BLANK = 0.17
@@ -49,12 +49,12 @@ def syllables(text: str) -> int:
     return sum(map(is_syllable, text))
 
 
-def doubtful_runs(line: Sequence[Word]) -> list[tuple[int, int]]:
+def uncertain_runs(line: Sequence[Word]) -> list[tuple[int, int]]:
     """Ranges (start, end) of the words of a line that may be Latin and are read again.
 
-    Words without Hangul beside a doubtful one are taken along: a "18" between Latin words is an "is".
+    Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is".
     """
-    marks = [_is_doubtful(word) for word in line]
+    marks = [_is_uncertain(word) for word in line]
     for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
         for here in order:
             before = line[here - order.step]
@@ -99,7 +99,7 @@ def _mostly_hangul(words: Sequence[Word]) -> bool:
     return 2 * sum(map(is_syllable, letters)) > len(letters)
 
 
-def _is_doubtful(word: Word) -> bool:
+def _is_uncertain(word: Word) -> bool:
     if syllables(word.text):
         return word.confidence < SURE_HANGUL
     jamo = any("ㄱ" <= char <= "ㅣ" for char in word.text)
@@ -113,13 +113,15 @@ def mean_confidence(words: Sequence[Word]) -> float:
     return sum(len(word.text) * word.confidence for word in words) / letters if letters else 0.0
 
 
-def believe_english(korean: Sequence[Word], english: Sequence[Word]) -> bool:
-    """Whether the English reading of a doubtful run replaces the Korean one."""
+def english_is_better(korean: Sequence[Word], english: Sequence[Word]) -> bool:
+    """Whether the English reading of an uncertain run replaces the Korean one."""
     latin = sum(char.isascii() and char.isalpha() for word in english for char in word.text)
-    sure, doubted = mean_confidence(english), mean_confidence(korean)
+    sure_english, sure_korean = mean_confidence(english), mean_confidence(korean)
     if _mostly_hangul(korean):
-        return latin > 2 * sum(syllables(word.text) for word in korean) and sure >= 70 and doubted < NONSENSE
-    return bool(english) and (sure >= NONSENSE or doubted < HALF_SURE)
+        return (
+            latin > 2 * sum(syllables(word.text) for word in korean) and sure_english >= 70 and sure_korean < NONSENSE
+        )
+    return bool(english) and (sure_english >= NONSENSE or sure_korean < HALF_SURE)
 
 
 def advance(line: Sequence[Word]) -> float:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from resources.recognition.tesseract.bilingual import CERTAIN, Word
-from resources.recognition.tesseract.rows import ink_of, paper_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ def find_leaders(gray: "NDArray[np.uint8]") -> list[Leader]:
     """The dot leaders of a block, uint8 (height, width)."""
     import cv2
 
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink_of(gray).astype(np.uint8), connectivity=8)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink_mask(gray, PRINT_CONTRAST).astype(np.uint8), connectivity=8)
     width, height = stats[1:, cv2.CC_STAT_WIDTH], stats[1:, cv2.CC_STAT_HEIGHT]
     small = (width <= LARGEST_DOT) & (height <= LARGEST_DOT) & (np.abs(width - height) <= 2) & (width >= 2)
     if np.count_nonzero(small) < FEWEST:
@@ -74,7 +74,7 @@ def erased(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDArray[np.
     if not leaders:
         return gray
     clean = gray.copy()
-    paper = paper_of(gray)
+    paper = paper_level(gray)
     for leader in leaders:
         x1, y1, x2, y2 = leader.box
         clean[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = paper

@@ -1,13 +1,14 @@
-"""Tesseract's Korean and English engines, and what they read together: blocks of text, and tables by cells."""
+"""Reads blocks of text, and tables by their cells, with Tesseract's Korean and English engines."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resources.layout.boxes import Box
-from resources.recognition.tesseract.bilingual import Word, believe_english, doubtful_runs, joined, run_span
+from resources.layout.ink import paper_level
+from resources.recognition.tesseract.bilingual import Word, english_is_better, joined, run_span, uncertain_runs
 from resources.recognition.tesseract.leaders import erased, find_leaders, with_leaders
-from resources.recognition.tesseract.rows import gaps, paper_of, text_rows
+from resources.recognition.tesseract.rows import gaps, text_rows
 from resources.recognition.tesseract.table_cells import find_cells, table_html
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class Reader:
         return " ".join(self.block(inside).split())
 
     def _corrected(self, gray: "NDArray[np.uint8]", line: list[Word]) -> list[Word]:
-        """A line of the Korean engine, its doubtful words read again by the English one."""
-        runs = doubtful_runs(line)
+        """A line of the Korean engine, its uncertain words read again by the English one."""
+        runs = uncertain_runs(line)
         if not runs:
             return line
         words = list(line)
@@ -72,7 +73,7 @@ class Reader:
             if right - left < _NARROWEST:
                 continue
             english = _read(self._english, gray, Box(left, top, right, min(bottom, gray.shape[0])))
-            if believe_english(line[start:end], english):
+            if english_is_better(line[start:end], english):
                 first = english[0]
                 english[0] = Word(first.text, first.confidence, first.box, line[start].after_blank)
                 words[start:end] = english
@@ -86,7 +87,7 @@ def _read(engine: Any, gray: "NDArray[np.uint8]", row: Box) -> list[Word]:
 
     pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
     border = (_BORDER, _BORDER, _BORDER, _BORDER)
-    image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_of(pixels)])
+    image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_level(pixels)])
     height, width = image.shape
     engine.SetImageBytes(image.tobytes(), width, height, 1, width)
     engine.Recognize()

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.layout.cpu.segmentation import WORKING_SIDE
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from resources.layout.regions import Region, Task
+from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
 from resources.recognition.tesseract.reader import Reader
-from resources.recognition.tesseract.rows import ink_of, paper_of
 from resources.recognition.tesseract.tessdata import identity, tessdata_folder
 from resources.states import State
 
@@ -59,7 +59,10 @@ class TesseractRecognizer(Recognizer):
 
 
 def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
-    """The texts of a page's regions; one that fails leaves the others."""
+    """The texts of a page's regions; one that fails leaves the others.
+
+    A region in which Tesseract finds no text is `ok` and empty: no second reading would confirm that it is blank.
+    """
     import cv2
 
     try:
@@ -69,24 +72,19 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
         return PageReading(page.page_id, State.QUARANTINED, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    texts = tuple(_read_region(reader, gray, region) for region in regions)
-    failed = [text for text in texts if text.state is State.FAILED]
-    if failed:
-        reason = f"{len(failed)} of {len(texts)} regions failed; region {failed[0].index}: {failed[0].reason}"
-        return PageReading(page.page_id, State.FAILED, reason, texts, crops)
-    return PageReading(page.page_id, State.OK, None, texts, crops)
+    return page_reading(page.page_id, [_read_region(reader, gray, region) for region in regions], crops)
 
 
 def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> RegionText:
     if region.task in (Task.SKIP, Task.ABANDON):
-        return RegionText(region.index, region.label, "", finish_reason="skipped", attempts=0)
+        return skipped(region.index, region.label)
     height, width = gray.shape
     x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
     start = time.perf_counter()
     try:
         crop = gray[y1:y2, x1:x2]
         if region.task is Task.TABLE:
-            content = reader.table(crop, min(1.0, WORKING_SIDE / min(height, width)))
+            content = reader.table(crop, working_scale(height, width))
         elif region.task is Task.FORMULA:
             content = _read_formula(reader, crop)
         else:
@@ -108,10 +106,11 @@ def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     import cv2
 
     plain = gray.copy()
-    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink_of(gray).astype(np.uint8), connectivity=8)
+    ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
+    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     heights = stats[1:, cv2.CC_STAT_HEIGHT]
     if heights.size:
         # Letters differ by a factor of two; what is three times as high as most of the signs spans rows.
         tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
-        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_of(gray)
+        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
     return plain

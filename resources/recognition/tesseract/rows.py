@@ -9,31 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resources.layout.boxes import Box
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-INK = 64
-"""Grey levels between ink and paper at full resolution."""
-
-
-def paper_of(gray: "NDArray[np.uint8]") -> int:
-    """The most frequent grey level."""
-    return int(np.bincount(gray.ravel(), minlength=256).argmax())
-
-
-def ink_of(gray: "NDArray[np.uint8]") -> "NDArray[np.bool_]":
-    """Pixels that stand out from the paper of a block, darker or lighter."""
-    import cv2
-
-    return np.asarray(cv2.absdiff(gray, np.full_like(gray, paper_of(gray)))) > INK
-
 
 def text_rows(gray: "NDArray[np.uint8]") -> list[Box]:
     """Boxes around the rows of a block, uint8 (height, width), top to bottom; tight, without specks."""
-    ink = ink_of(gray)
+    ink = ink_mask(gray, PRINT_CONTRAST)
     width = int(np.any(ink, axis=0).sum())
-    found = _joined(_filled(np.any(ink, axis=1)), width)
+    found = _joined(true_runs(np.any(ink, axis=1)), width)
     rows = []
     for top, bottom in found:
         columns = np.flatnonzero(ink[top:bottom].any(axis=0))
@@ -43,13 +29,7 @@ def text_rows(gray: "NDArray[np.uint8]") -> list[Box]:
 
 def gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
     """Columns (start, end) of a row without ink, with those before and after it."""
-    return _filled(~np.any(ink_of(strip), axis=0))
-
-
-def _filled(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
-    """Runs (start, end) of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], marks, [False])).astype(np.int8))).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
+    return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
 
 
 def _joined(rows: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:

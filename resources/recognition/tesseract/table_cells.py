@@ -12,11 +12,11 @@ from resources.layout.boxes import Box, spans
 from resources.layout.ink import INK_CONTRAST, ink_contrast
 from resources.layout.lines import estimate_em
 from resources.layout.rules import Rules, find_rules
+from resources.layout.working_copy import PAPER_REACH, shrunk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_REACH = 41
 _COVERED = 0.6
 """Share of a cell's edge that must be ruled: the rest of it is lost where rules cross or are pale."""
 
@@ -35,17 +35,11 @@ class Cell:
 def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[Cell]:
     """Cells of a table, uint8 (height, width), row by row; empty when it has no grid.
 
-    Rules are sought on a copy scaled by `scale`, the scale its page was segmented at.
+    Rules are found on a copy scaled by `scale`, that of the page's working copy.
     """
-    import cv2
-
     height, width = gray.shape
-    if scale < 1:
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        small = np.asarray(cv2.resize(gray, size, interpolation=cv2.INTER_AREA), np.uint8)
-    else:
-        small = gray
-    contrast = ink_contrast(small, _REACH)
+    small = shrunk(gray, scale)
+    contrast = ink_contrast(small, PAPER_REACH)
     em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
     rules = find_rules(contrast, em)
     if not rules.horizontal and not rules.vertical:

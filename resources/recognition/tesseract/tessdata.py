@@ -1,4 +1,4 @@
-"""Where Tesseract's language data lies, and what identifies it."""
+"""Tesseract's language data: its folder, and its identity in recipes."""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""Vision-language models on a model server, asked region by region."""
+"""Vision-language models on a model server: each region of a page is one request."""

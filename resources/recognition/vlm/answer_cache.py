@@ -1,4 +1,4 @@
-"""Answers kept by what they answer: a region that looks the same and is asked the same is not read again."""
+"""The answer cache: a region with the same pixels and the same request is not read again."""
 
 import hashlib
 import sqlite3
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,25 +21,33 @@ _BUSY_SECONDS = 60.0
 """A page's answers are written in a millisecond; a writer that waits this long waits for a stopped process."""
 
 
-def region_key(pixels: "NDArray[np.uint8]", asked: str) -> bytes:
-    """SHA-256 over the pixels and shape of a crop and `asked`, the fingerprint of all else that shapes its answer."""
-    digest = hashlib.sha256(f"{asked} {pixels.shape}".encode())
+@dataclass(frozen=True, slots=True)
+class CachedAnswer:
+    """A model's own words for a region, with the attempts and the seconds they took."""
+
+    answer: Answer
+    attempts: int
+    seconds: float
+
+
+def region_key(pixels: "NDArray[np.uint8]", request: str) -> bytes:
+    """SHA-256 of a crop's pixels and shape and of `request`, the fingerprint of all else that shapes its answer."""
+    digest = hashlib.sha256(f"{request} {pixels.shape}".encode())
     digest.update(pixels.data)
     return digest.digest()
 
 
-class RegionReuse:
+class AnswerCache:
     """A SQLite file that processes and threads share. Losing it costs time, never results.
 
-    Answers are the model's own words with the number of tries and the seconds they took, so that a
-    row made from them equals the row made then. At most `most` are left when it is closed: those
-    that were not found or kept for the longest time go. Raises `EngineError` when the file cannot
-    be used.
+    It holds good answers only: a region that failed is requested again by the next reading of its page.
+    `close` leaves at most `size` answers; those not used for the longest time go. Raises `EngineError`
+    when the file cannot be used.
     """
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self._path = folder / "regions.sqlite"
-        self._most = most
+    def __init__(self, folder: Path, size: int) -> None:
+        self._path = folder / "answers.sqlite"
+        self._size = size
         # Readers and one writer at a time never wait for each other, and a killed process leaves whole transactions.
         with _usable(self._path):
             folder.mkdir(parents=True, exist_ok=True)
@@ -46,54 +55,56 @@ class RegionReuse:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS kept ("
+                "CREATE TABLE IF NOT EXISTS answers ("
                 "key BLOB PRIMARY KEY, text TEXT NOT NULL, finish_reason TEXT NOT NULL,"
                 " tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, seconds REAL NOT NULL,"
                 " day INTEGER NOT NULL) WITHOUT ROWID"
             )
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def find(self, keys: Iterable[bytes]) -> dict[bytes, tuple[Answer, int, float]]:
-        """What is known of `keys`: the answer, its tries and its seconds."""
+    def find(self, keys: Iterable[bytes]) -> dict[bytes, CachedAnswer]:
+        """The answers to those of `keys` that are in the cache."""
         wanted = list(keys)
         marks = ",".join("?" * len(wanted))
-        with self._turn, _usable(self._path), self._database:
-            found = self._database.execute(f"SELECT * FROM kept WHERE key IN ({marks})", wanted).fetchall()
+        with self._lock, _usable(self._path), self._database:
+            found = self._database.execute(f"SELECT * FROM answers WHERE key IN ({marks})", wanted).fetchall()
             today = _today()
             if any(row[6] < today for row in found):
-                self._database.execute(f"UPDATE kept SET day = ? WHERE key IN ({marks})", [today, *wanted])
-        return {row[0]: (Answer(row[1], row[2], row[3]), row[4], row[5]) for row in found}
+                self._database.execute(f"UPDATE answers SET day = ? WHERE key IN ({marks})", [today, *wanted])
+        return {row[0]: CachedAnswer(Answer(row[1], row[2], row[3]), row[4], row[5]) for row in found}
 
-    def keep(self, answers: Mapping[bytes, tuple[Answer, int, float]]) -> None:
+    def add(self, answers: Mapping[bytes, CachedAnswer]) -> None:
         """Add a page's answers, all or none."""
+        today = _today()
         rows = [
-            (key, answer.text, answer.finish_reason, answer.tokens, attempts, seconds, _today())
-            for key, (answer, attempts, seconds) in answers.items()
+            (key, each.answer.text, each.answer.finish_reason, each.answer.tokens, each.attempts, each.seconds, today)
+            for key, each in answers.items()
         ]
-        with self._turn, _usable(self._path), self._database:
-            self._database.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        with self._lock, _usable(self._path), self._database:
+            self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def close(self) -> None:
-        """Remove what is beyond the limit, and let the file go."""
-        with self._turn, _usable(self._path):
-            (count,) = self._database.execute("SELECT count(*) FROM kept").fetchone()
-            if count > self._most:
+        """Remove what exceeds the size, and close the file."""
+        with self._lock, _usable(self._path):
+            (count,) = self._database.execute("SELECT count(*) FROM answers").fetchone()
+            if count > self._size:
                 with self._database:
                     self._database.execute(
-                        "DELETE FROM kept WHERE key IN (SELECT key FROM kept ORDER BY day DESC, key LIMIT -1 OFFSET ?)",
-                        [self._most],
+                        "DELETE FROM answers WHERE key IN"
+                        " (SELECT key FROM answers ORDER BY day DESC, key LIMIT -1 OFFSET ?)",
+                        [self._size],
                     )
             self._database.close()
 
 
 def _today() -> int:
-    """Days since 1970: finer than that, every answer found would be a row written."""
+    """Days since 1970: anything finer would write a row for every answer that is found."""
     return int(time.time() // 86_400)
 
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
-    """What SQLite and the file system say, as one line."""
+    """Turn what SQLite and the file system raise into one line."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

@@ -1,4 +1,4 @@
-"""What DeepSeek-OCR writes, in plain words: without places and layout marks, tables as HTML. Pure."""
+"""Answers of DeepSeek-OCR without boxes and layout marks, tables as HTML. Pure."""
 
 import re
 from functools import cache
@@ -8,17 +8,17 @@ from markdown_it import MarkdownIt
 from resources.layout.regions import Task
 
 _GROUNDING = re.compile(r"<\|(ref|det)\|>[^<]*(?:<\|/\1\|>|\Z)|<\|/?(?:ref|det|grounding)\|>")
-"""What a thing is called and where it is; an answer that was cut off may end within."""
+"""The label and the box of a block; an answer that was cut off may end within one."""
 _CENTRED = re.compile(r"</?center>")
-"""Put around captions, and no tag of what is printed."""
-_DELIMITERS = re.compile(r"^[\s|]*:?-+[\s|:-]*$", re.MULTILINE)
+"""Put around captions by the model; never a printed tag."""
+_DELIMITER_ROW = re.compile(r"^[\s|]*:?-+[\s|:-]*$", re.MULTILINE)
 """The second line of a markdown table."""
 
 
-def plain(text: str, task: Task) -> str:
-    """An answer without grounding; a table in markdown as `<table>` HTML, its cells as they were written."""
+def clean(text: str, task: Task) -> str:
+    """An answer without grounding; a markdown table as `<table>` HTML, its cells as the model wrote them."""
     text = _CENTRED.sub("", _GROUNDING.sub("", text)).strip()
-    if task is Task.TABLE and "|" in text and _DELIMITERS.search(text):
+    if task is Task.TABLE and "|" in text and _DELIMITER_ROW.search(text):
         return _html_tables(text)
     return text
 
@@ -41,5 +41,5 @@ def _html_tables(text: str) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    """Tables of GitHub's markdown and nothing else: what is in the cells stays as it is."""
+    """Parses GitHub's markdown tables and nothing else, so that cells stay as they are."""
     return MarkdownIt("zero").enable("table")

@@ -1,14 +1,14 @@
-"""Regions as DeepSeek-OCR sees them: whole, and larger ones in tiles as well. Pure OpenCV and numpy."""
+"""Region images for DeepSeek-OCR: whole crops, which the model cuts into tiles. Pure OpenCV and numpy."""
 
 import math
 
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.recognition.vlm.region_images import Picture, encoded, resized
+from resources.recognition.vlm.region_images import RegionImage, encoded, resized
 
 VERSION = CodeVersion("recognition.deepseek_crops", {1: "the first release"})
-"""Of how a region becomes a picture; an answer to the same picture is kept."""
+"""Of how a region becomes an image; the answer cache keeps answers to the same image."""
 VIEW = 1024
 """Pixels on a side of the view of the whole crop, which is brought into it with its shape kept."""
 TILE = 640
@@ -29,14 +29,14 @@ MAX_TOKENS = 933
 """Of a crop in six tiles one below the other, the most of any."""
 
 
-class TiledPicture(Picture):
+class TiledImage(RegionImage):
     """A crop as it is sent to DeepSeek-OCR."""
 
     __slots__ = ()
 
     @property
     def tokens(self) -> int:
-        """Image tokens it takes in the prompt: every row of a view or of all tiles has one more, each view another."""
+        """Image tokens in the prompt: every row of a view or of all tiles has one more, each view another."""
         side = VIEW // TOKEN
         whole = side * (side + 1) + 1
         columns, rows = tiles(self.width, self.height)
@@ -67,16 +67,16 @@ def model_size(width: int, height: int) -> tuple[int, int]:
     return round(width * shrink), round(height * shrink)
 
 
-def tiled_picture(crop: np.ndarray, scale: float = 1.0) -> TiledPicture:
+def tiled_image(crop: np.ndarray, scale: float = 1.0) -> TiledImage:
     """A crop as it is, or shrunk once to what the model sees of it; `scale` is relative to that."""
-    crop = _shaped(crop)
+    crop = _padded(crop)
     height, width = crop.shape[:2]
     columns, rows = model_size(width, height)
     size = max(1, round(columns * scale)), max(1, round(rows * scale))
-    return TiledPicture(*encoded(resized(crop, size)), *size)
+    return TiledImage(*encoded(resized(crop, size)), *size)
 
 
-def _shaped(crop: np.ndarray) -> np.ndarray:
+def _padded(crop: np.ndarray) -> np.ndarray:
     """A crop with paper below or beside it where no row of tiles is as long and thin: it would be seen stretched."""
     import cv2
 

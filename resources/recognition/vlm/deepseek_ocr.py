@@ -1,4 +1,4 @@
-"""Another GPU recognizer: DeepSeek-OCR over a model server, from as many processes as keep it busy."""
+"""A GPU recognizer: DeepSeek-OCR on a model server."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
-from resources.recognition.vlm.deepseek_answers import plain
-from resources.recognition.vlm.deepseek_images import MAX_TOKENS, VERSION, tiled_picture
+from resources.recognition.vlm.deepseek_answers import clean
+from resources.recognition.vlm.deepseek_images import MAX_TOKENS, VERSION, tiled_image
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
-from resources.recognition.vlm.region_images import Picture
+from resources.recognition.vlm.region_images import RegionImage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +22,8 @@ _CONTEXT = 8192
 LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 _FLAG = "--logits-processors"
 
-# vLLM puts the picture and a line break before them, as the authors do. Grounded markdown is what they
-# ask documents for: its tables are HTML, its formulas LaTeX.
+# vLLM puts the image and a line break before the prompt, as the authors do. The authors read documents with the
+# prompt for grounded markdown: its tables are HTML, its formulas LaTeX.
 _MARKDOWN = "<|grounding|>Convert the document to markdown."
 _PROMPTS: Mapping[Task, str] = MappingProxyType(
     {Task.TEXT: "Free OCR.", Task.TABLE: _MARKDOWN, Task.FORMULA: _MARKDOWN}
@@ -41,22 +41,22 @@ _SAMPLING: Mapping[str, Any] = MappingProxyType(
 class DeepSeekOcrRecognizer(VlmRecognizer):
     """Reads regions with DeepSeek-OCR: text, tables as HTML, formulas as LaTeX; pictures are kept as crops.
 
-    Prompts, pictures and sampling are the authors' own (Wei et al., 2025, arXiv 2510.18234). The
-    server must run with the logits processor that keeps the model out of loops; of an external
-    one that cannot be seen.
+    Prompts, images and sampling are the authors' own (Wei et al., 2025, arXiv 2510.18234). The
+    server must run with the logits processor that keeps the model out of loops; whether an external
+    server does cannot be checked.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.deepseek_ocr", {1: "the first release"})
-    picture_version: ClassVar[CodeVersion] = VERSION
-    own_prompts: ClassVar[Mapping[Task, str]] = _PROMPTS
-    own_sampling: ClassVar[Mapping[str, Any]] = _SAMPLING
+    image_version: ClassVar[CodeVersion] = VERSION
+    default_prompts: ClassVar[Mapping[Task, str]] = _PROMPTS
+    default_sampling: ClassVar[Mapping[str, Any]] = _SAMPLING
     limits: ClassVar[tuple[str, ...]] = (
         "A region is seen at 1024 pixels and in at most six tiles of 640, A4 at about 155 dpi: "
         "smaller print of a region that fills the page is not read well.",
         "A table too long for an answer is read in strips from top to bottom; a cell that spans a cut is two cells.",
     )
 
-    prompts: dict[str, str] = Field(default=by_name(_PROMPTS), description="What is asked, by task.")
+    prompts: dict[str, str] = Field(default=by_name(_PROMPTS), description="The prompt of each task.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -65,7 +65,7 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
             raise ValueError(f"server.max_model_len: DeepSeek-OCR takes {_CONTEXT} tokens, not {server.max_model_len}")
         if server.max_image_tokens < MAX_TOKENS:
             raise ValueError(
-                f"server.max_image_tokens: {server.max_image_tokens} is less than the {MAX_TOKENS} of its pictures"
+                f"server.max_image_tokens: {server.max_image_tokens} is less than the {MAX_TOKENS} of its images"
             )
         if server.mode == "managed" and not any(LOGITS_PROCESSOR in flag for flag in server.extra_flags):
             raise ValueError(f"server.extra_flags: DeepSeek-OCR falls into loops without {_FLAG}={LOGITS_PROCESSOR}")
@@ -74,8 +74,8 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
     def most_image_tokens(self) -> int:
         return MAX_TOKENS
 
-    def picture(self) -> Callable[["NDArray[np.uint8]", float], Picture]:
-        return tiled_picture
+    def image_maker(self) -> Callable[["NDArray[np.uint8]", float], RegionImage]:
+        return tiled_image
 
-    def plain(self) -> Callable[[str, Task], str]:
-        return plain
+    def answer_cleaner(self) -> Callable[[str, Task], str]:
+        return clean

@@ -1,4 +1,4 @@
-"""The GPU recognizer: GLM-OCR over a model server, from as many processes as keep it busy."""
+"""The default GPU recognizer: GLM-OCR on a model server."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,7 +10,7 @@ from resources.code_version import CodeVersion
 from resources.layout.regions import Task
 from resources.recognition.vlm.chat_requests import PROMPTS
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
-from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, Picture, picture
+from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, RegionImage, region_image
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,13 +21,13 @@ class GlmOcrRecognizer(VlmRecognizer):
     """Reads regions with GLM-OCR: text, tables as HTML, formulas as LaTeX; pictures are kept as crops."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.glm_ocr", {1: "the first release"})
-    picture_version: ClassVar[CodeVersion] = VERSION
-    own_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
+    image_version: ClassVar[CodeVersion] = VERSION
+    default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
     limits: ClassVar[tuple[str, ...]] = (
         "A table too large for the model is read in strips from top to bottom; a cell that spans a cut is two cells.",
     )
 
-    prompts: dict[str, str] = Field(default=by_name(PROMPTS), description="What is asked, by task.")
+    prompts: dict[str, str] = Field(default=by_name(PROMPTS), description="The prompt of each task.")
 
     def recipe(self) -> dict[str, Any]:
         return {**super().recipe(), "max_image_tokens": self.server.max_image_tokens}
@@ -35,5 +35,5 @@ class GlmOcrRecognizer(VlmRecognizer):
     def most_image_tokens(self) -> int:
         return min(MAX_TOKENS, self.server.max_image_tokens)
 
-    def picture(self) -> Callable[["NDArray[np.uint8]", float], Picture]:
-        return partial(picture, max_tokens=self.most_image_tokens())
+    def image_maker(self) -> Callable[["NDArray[np.uint8]", float], RegionImage]:
+        return partial(region_image, max_tokens=self.most_image_tokens())

@@ -1,4 +1,4 @@
-"""A page read region by region by a vision-language model: what a client process does with it."""
+"""Reads a page region by region with a vision-language model; runs in the client processes."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from resources.errors import UndecodableImage
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.crops import cut_pictures
-from resources.recognition.readings import Crop, PageReading, RegionText
-from resources.recognition.vlm.answer_cache import RegionReuse, region_key
-from resources.recognition.vlm.answers import Doubt, Problem, examine, tidy
+from resources.recognition.readings import Crop, PageReading, RegionText, page_reading, skipped
+from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
+from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
 from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
-from resources.recognition.vlm.region_images import Picture, cut, has_ink, strips
-from resources.recognition.vlm.retry_plan import FIRST, Try, next_try
+from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink, strips
+from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
 from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
 from resources.vllm.client.client import Client
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
-"""For the warm tries: the same region gets the same second chance in every run."""
+"""For the attempts that sample: a region gets the same second attempt in every run."""
 _TOP_P = 0.9
+_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT})
+"""Problems that a cached answer may have: it was cached because a second attempt confirmed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,230 +46,235 @@ class PageJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How regions are asked for, and what the model's answers are in plain words.
+class RequestSettings:
+    """What the requests hold and how answers are judged, as it travels to the client processes.
 
-    `picture` makes of a crop, at a scale, what is sent; `plain` takes out of an answer what the
-    model says about it, and leaves what it has left before as it is. `asked` is the fingerprint, by
-    task, of all that shapes an answer but the crop.
+    `context` is in tokens. `make_image` makes the image of a crop at a scale; `clean` takes the model's
+    own marks out of an answer, and leaves a clean one as it is. `fingerprints` has, by task, that of
+    everything but the crop that shapes an answer.
     """
 
     prompts: Mapping[Task, str]
     sampling: Mapping[str, Any]
     scripts: frozenset[str]
-    tries: int
+    most_attempts: int
     context: int
-    picture: Callable[["NDArray[np.uint8]", float], Picture]
-    plain: Callable[[str, Task], str]
-    asked: Mapping[Task, str]
-    reuse_folder: Path | None
-    reuse_answers: int
+    make_image: Callable[["NDArray[np.uint8]", float], RegionImage]
+    clean: Callable[[str, Task], str]
+    fingerprints: Mapping[Task, str]
+    cache_folder: Path | None
+    cache_size: int
 
 
 Figures = defaultdict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _RegionRequest:
     region: Region
-    picture: Picture
+    image: RegionImage
     key: bytes | None
 
 
 @dataclass(slots=True)
-class ReadyPage:
-    """A page with its crops cut. `reading` is set when nothing is to be asked at all."""
+class PreparedPage:
+    """A page with the images of its regions. `reading` is set when no request is needed."""
 
     job: PageJob
     reading: PageReading | None = None
     settled: list[RegionText] = field(default_factory=list)
-    asks: list[_Ask] = field(default_factory=list)
+    requests: list[_RegionRequest] = field(default_factory=list)
     crops: tuple[Crop, ...] = ()
     figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One try at a region: the model's own words, and these in plain ones."""
+    """The result of one attempt at a region: the model's own words, and `text`, the same without its marks."""
 
     answer: Answer
     text: str
-    doubt: Doubt | None
+    defect: Defect | None
     seconds: float
+
+    @property
+    def sound(self) -> str:
+        """The part of the text before its defect."""
+        return self.text if self.defect is None else self.text[: self.defect.sound]
 
 
 class VlmReader:
     """The `Handler` of pages; see `resources.vllm.client.worker_pool`."""
 
-    def __init__(self, manner: Manner) -> None:
-        self._manner = manner
-        folder = manner.reuse_folder
-        self._reuse = RegionReuse(folder, manner.reuse_answers) if folder is not None else None
+    def __init__(self, settings: RequestSettings) -> None:
+        self._settings = settings
+        folder = settings.cache_folder
+        self._cache = AnswerCache(folder, settings.cache_size) if folder is not None else None
 
     def close(self) -> None:
-        if self._reuse is not None:
-            self._reuse.close()
+        if self._cache is not None:
+            self._cache.close()
 
-    def prepare(self, job: PageJob) -> ReadyPage:
-        """Decode the page once; cut, look up and encode its regions."""
+    def prepare(self, job: PageJob) -> PreparedPage:
+        """Decode the page once; crop its regions, look them up in the cache and encode the others."""
         started = time.perf_counter()
-        ready = ReadyPage(job)
+        prepared = PreparedPage(job)
         page = Page(job.page_id, job.data)
         try:
             image = page.image
-            ready.crops = cut_pictures(page, job.regions)
+            prepared.crops = cut_pictures(page, job.regions)
         except UndecodableImage as error:
-            ready.reading = PageReading(job.page_id, State.QUARANTINED, str(error))
-            return ready
+            prepared.reading = PageReading(job.page_id, State.QUARANTINED, str(error))
+            return prepared
         if not job.regions:
-            ready.reading = PageReading(job.page_id, State.BLANK)
-            return ready
-        self._cut(ready, image)
-        ready.figures["prepare_seconds"] += time.perf_counter() - started
-        return ready
+            prepared.reading = PageReading(job.page_id, State.BLANK)
+            return prepared
+        self._crop(prepared, image)
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
 
-    def _cut(self, ready: ReadyPage, image: "NDArray[np.uint8]") -> None:
-        cuts: list[tuple[Region, NDArray[np.uint8], bytes | None]] = []
-        for region in ready.job.regions:
+    def _crop(self, prepared: PreparedPage, image: "NDArray[np.uint8]") -> None:
+        crops: list[tuple[Region, NDArray[np.uint8], bytes | None]] = []
+        for region in prepared.job.regions:
             if region.task in _NOT_READ:
-                ready.settled.append(RegionText(region.index, region.label, "", finish_reason="skipped", attempts=0))
+                prepared.settled.append(skipped(region.index, region.label))
                 continue
-            pixels = cut(image, region.bbox)
+            pixels = crop_pixels(image, region.bbox)
             if has_ink(pixels):
-                key = region_key(pixels, self._manner.asked[region.task]) if self._reuse is not None else None
-                cuts.append((region, pixels, key))
+                fingerprint = self._settings.fingerprints[region.task]
+                crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
             else:
-                ready.settled.append(
-                    RegionText(region.index, region.label, "", State.BLANK, "no ink", "skipped", attempts=0)
-                )
-        known = self._reuse.find(key for _, _, key in cuts if key is not None) if self._reuse is not None else {}
-        for region, pixels, key in cuts:
-            before = known.get(key) if key is not None else None
-            kept = self._kept(region, *before) if before is not None else None
-            if kept is not None:
-                ready.settled.append(kept)
-                ready.figures["regions_reused"] += 1
+                prepared.settled.append(skipped(region.index, region.label, State.BLANK, "no ink"))
+        cached = self._cache.find(key for _, _, key in crops if key is not None) if self._cache is not None else {}
+        for region, pixels, key in crops:
+            hit = cached.get(key) if key is not None else None
+            text = self._reused(region, hit) if hit is not None else None
+            if text is not None:
+                prepared.settled.append(text)
+                prepared.figures["regions_reused"] += 1
             else:
-                ready.asks.append(_Ask(region, self._manner.picture(pixels, 1.0), key))
+                prepared.requests.append(_RegionRequest(region, self._settings.make_image(pixels, 1.0), key))
 
-    def _kept(self, region: Region, answer: Answer, attempts: int, seconds: float) -> RegionText | None:
-        """A kept answer if it is still found good; a doubtful script was cleared by a second look then."""
-        reading = self._judged(answer, region.task, seconds)
-        if reading.doubt is None or reading.doubt.problem is Problem.SCRIPT:
-            return _text(region, reading, attempts, seconds, reused=True)
+    def _reused(self, region: Region, cached: CachedAnswer) -> RegionText | None:
+        """The text of a cached answer if it still counts as good."""
+        reading = self._judged(cached.answer, region.task, cached.seconds)
+        if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
+            return _text(region, reading, cached.attempts, cached.seconds, reused=True)
         return None
 
     def _judged(self, answer: Answer, task: Task, seconds: float) -> _Reading:
-        text = self._manner.plain(answer.text, task)
-        return _Reading(answer, text, examine(text, answer.finish_reason, task, self._manner.scripts), seconds)
+        text = self._settings.clean(answer.text, task)
+        return _Reading(answer, text, find_defect(text, answer.finish_reason, task, self._settings.scripts), seconds)
 
-    async def finish(self, ready: ReadyPage, client: Client) -> tuple[PageReading, Figures]:
-        """Read what is to be read. The costliest region goes first: the page is done when it is."""
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
+        """Send the requests. The costliest region goes first, because the page is done when it is."""
         if ready.reading is not None:
             return ready.reading, ready.figures
-        good: dict[bytes, tuple[Answer, int, float]] = {}
-        asks = sorted(ready.asks, key=lambda ask: -ask.picture.tokens)
-        read = await asyncio.gather(*(self._read(client, ready, ask, good) for ask in asks))
+        good: dict[bytes, CachedAnswer] = {}
+        requests = sorted(ready.requests, key=lambda request: -request.image.tokens)
+        read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
         ready.figures["requests_repeated"] += client.take_repeats()
-        if self._reuse is not None and good:
-            await asyncio.get_running_loop().run_in_executor(None, self._reuse.keep, good)
-        texts = tuple(sorted((*ready.settled, *read), key=lambda text: text.index))
-        failed = [text for text in texts if text.state is State.FAILED]
-        page_id = ready.job.page_id
-        if failed:
-            reason = f"{len(failed)} of {len(texts)} regions failed; region {failed[0].index}: {failed[0].reason}"
-            return PageReading(page_id, State.FAILED, reason, texts, ready.crops), ready.figures
-        return PageReading(page_id, State.OK, None, texts, ready.crops), ready.figures
+        if self._cache is not None and good:
+            await asyncio.get_running_loop().run_in_executor(None, self._cache.add, good)
+        texts = sorted((*ready.settled, *read), key=lambda text: text.index)
+        return page_reading(ready.job.page_id, texts, ready.crops), ready.figures
 
     async def _read(
-        self, client: Client, ready: ReadyPage, ask: _Ask, good: dict[bytes, tuple[Answer, int, float]]
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
     ) -> RegionText:
-        """Climb the ladder until an answer stands. What is kept of one that never does is its sound part."""
-        region = ask.region
-        made: list[Try] = []
+        """Follow the retry plan until an answer is good or confirmed; a failed region keeps its soundest reading."""
+        region = request.region
+        made: list[Attempt] = []
         readings: list[_Reading] = []
-        rung: Try | None = FIRST
-        while rung is not None:
-            made.append(rung)
+        attempt: Attempt | None = FIRST_ATTEMPT
+        while attempt is not None:
+            made.append(attempt)
             try:
-                reading = await self._try(client, ready, ask, rung)
+                reading = await self._attempt(client, prepared, request, attempt)
             except Unanswered as error:
                 readings.append(_no_reading(Problem.REFUSED, str(error)))
                 break
             readings.append(reading)
-            if reading.doubt is None or _confirmed(readings):
+            if reading.defect is None or _is_confirmed(readings):
                 seconds = _seconds(readings)
-                if ask.key is not None:
-                    good[ask.key] = (reading.answer, len(made), seconds)
-                return _text(region, reading, len(made), seconds)
-            ready.figures[f"answers_{reading.doubt.problem.name.lower()}"] += 1
-            rung = next_try(region.task, reading.doubt.problem, made) if len(made) < self._manner.tries else None
-        ready.figures["regions_failed"] += 1
+                if request.key is not None:
+                    good[request.key] = CachedAnswer(reading.answer, len(made), seconds)
+                text = _text(region, reading, len(made), seconds)
+                prepared.figures["regions_blank"] += text.state is State.BLANK
+                return text
+            problem = reading.defect.problem
+            prepared.figures[f"answers_{problem.name.lower()}"] += 1
+            attempt = next_attempt(region.task, problem, made) if len(made) < self._settings.most_attempts else None
+        prepared.figures["regions_failed"] += 1
         return _failed(region, readings)
 
-    async def _try(self, client: Client, ready: ReadyPage, ask: _Ask, rung: Try) -> _Reading:
-        if rung == FIRST:
-            pictures = [ask.picture]
+    async def _attempt(
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, attempt: Attempt
+    ) -> _Reading:
+        if attempt == FIRST_ATTEMPT:
+            images = [request.image]
         else:
-            again = asyncio.get_running_loop().run_in_executor(None, self._again, ready.job, ask.region, rung)
-            pictures = await again
-        parts = await together(self._ask(client, ready, ask.region, each, rung) for each in pictures)
-        return parts[0] if len(parts) == 1 else _joined(ask.region.task, parts)
+            loop = asyncio.get_running_loop()
+            images = await loop.run_in_executor(None, self._images, prepared.job, request.region, attempt)
+        parts = await together(self._request(client, prepared, request.region, image, attempt) for image in images)
+        return parts[0] if len(parts) == 1 else _joined(request.region.task, parts)
 
-    def _again(self, job: PageJob, region: Region, rung: Try) -> list[Picture]:
-        """The crop at another size or in parts, from the page decoded anew: second tries are rare, pixels are large."""
-        pixels = cut(Page(job.page_id, job.data).image, region.bbox)
-        parts = strips(pixels, rung.parts) if rung.parts > 1 else [pixels]
-        return [self._manner.picture(part, rung.scale) for part in parts]
+    def _images(self, job: PageJob, region: Region, attempt: Attempt) -> list[RegionImage]:
+        """The crop at another size or in parts. Decodes the page anew: retries are rare and pixels are large."""
+        pixels = crop_pixels(Page(job.page_id, job.data).image, region.bbox)
+        parts = strips(pixels, attempt.parts) if attempt.parts > 1 else [pixels]
+        # A part without ink would come back empty, and the whole region would count as empty with it.
+        inked = [part for part in parts if has_ink(part)] or [pixels]
+        return [self._settings.make_image(part, attempt.scale) for part in inked]
 
-    async def _ask(self, client: Client, ready: ReadyPage, region: Region, crop: Picture, rung: Try) -> _Reading:
-        likely, most = answer_room(region.task, crop.tokens, self._manner.context, crop.patches)
-        sampling: dict[str, Any] = {"temperature": rung.temperature}
-        if rung.temperature:
+    async def _request(
+        self, client: Client, prepared: PreparedPage, region: Region, image: RegionImage, attempt: Attempt
+    ) -> _Reading:
+        likely, most = answer_room(region.task, image.tokens, self._settings.context, image.patches)
+        sampling: dict[str, Any] = {"temperature": attempt.temperature}
+        if attempt.temperature:
             sampling |= {"seed": _SEED, "top_p": _TOP_P}
-        sampling |= self._manner.sampling
-        room = most if rung.all_room else likely
-        body = request_body(await client.model(), self._manner.prompts[region.task], crop, room, sampling)
-        ready.figures["requests"] += 1
-        ready.figures["image_tokens"] += crop.tokens
+        sampling |= self._settings.sampling
+        room = most if attempt.all_room else likely
+        body = request_body(await client.model(), self._settings.prompts[region.task], image, room, sampling)
+        prepared.figures["requests"] += 1
+        prepared.figures["image_tokens"] += image.tokens
         try:
-            answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, crop.tokens)
+            answer, seconds = await client.post(PATH, body, read_answer, prepared.job.page_id, image.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
             return _no_reading(problem, f"the server refused it: {error}")
-        ready.figures["answer_tokens"] += answer.tokens
+        prepared.figures["answer_tokens"] += answer.tokens
         return self._judged(answer, region.task, seconds)
 
 
+def as_written(text: str, task: Task) -> str:
+    """The `clean` of a model that adds no marks of its own."""
+    return text
+
+
 def _no_reading(problem: Problem, reason: str) -> _Reading:
-    return _Reading(Answer("", "error", 0), "", Doubt(problem, reason, 0), 0.0)
+    return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0)
 
 
-def _confirmed(readings: Sequence[_Reading]) -> bool:
-    """Whether two looks saw the same foreign script: then it is what is printed."""
+def _is_confirmed(readings: Sequence[_Reading]) -> bool:
+    """Whether an earlier attempt had the same problem as the last one, and both show what is printed."""
     last = readings[-1]
-    return (
-        last.doubt is not None
-        and last.doubt.problem is Problem.SCRIPT
-        and any(former.text.split() == last.text.split() for former in readings[:-1])
+    return last.defect is not None and any(
+        confirmed(last.defect.problem, last.text, earlier.text)
+        for earlier in readings[:-1]
+        if earlier.defect is not None and earlier.defect.problem is last.defect.problem
     )
 
 
 def _joined(task: Task, parts: Sequence[_Reading]) -> _Reading:
-    """Parts of a region as one reading; it is as doubtful as its most doubtful part."""
+    """Parts of a region as one reading, with the first defect of a part."""
     join = join_tables if task is Task.TABLE else "\n".join
-    doubt = next((part.doubt for part in parts if part.doubt is not None), None)
-    sound = [_sound(part) for part in parts]
-    text = join([tidy(each, task) for each in sound])
-    reason = "stop" if doubt is None else next(p.answer.finish_reason for p in parts if p.doubt is not None)
-    answer = Answer(text, reason, sum(part.answer.tokens for part in parts))
-    if doubt is not None:
-        doubt = Doubt(doubt.problem, doubt.reason, len(text))
-    return _Reading(answer, text, doubt, max(part.seconds for part in parts))
-
-
-def _sound(reading: _Reading) -> str:
-    return reading.text if reading.doubt is None else reading.text[: reading.doubt.sound]
+    text = join([tidy(part.sound, task) for part in parts])
+    bad = next((part for part in parts if part.defect is not None), None)
+    answer = Answer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
+    defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
+    return _Reading(answer, text, defect, max(part.seconds for part in parts))
 
 
 def _seconds(readings: Sequence[_Reading]) -> float:
@@ -275,26 +282,30 @@ def _seconds(readings: Sequence[_Reading]) -> float:
 
 
 def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reused: bool = False) -> RegionText:
+    """The text of a good or confirmed reading; a confirmed empty one makes the region blank."""
+    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY
     return RegionText(
         region.index,
         region.label,
         tidy(reading.text, region.task),
-        finish_reason=reading.answer.finish_reason,
-        attempts=attempts,
-        seconds=seconds,
-        reused=reused,
+        State.BLANK if empty else State.OK,
+        "two attempts read nothing" if empty else None,
+        reading.answer.finish_reason,
+        attempts,
+        seconds,
+        reused,
     )
 
 
 def _failed(region: Region, readings: Sequence[_Reading]) -> RegionText:
-    best = max(readings, key=lambda reading: len(_sound(reading)))
-    assert best.doubt is not None
+    best = max(readings, key=lambda reading: len(reading.sound))
+    assert best.defect is not None
     return RegionText(
         region.index,
         region.label,
-        tidy(_sound(best), region.task),
+        tidy(best.sound, region.task),
         State.FAILED,
-        best.doubt.reason,
+        best.defect.reason,
         best.answer.finish_reason,
         len(readings),
         _seconds(readings),

@@ -1,4 +1,4 @@
-"""What the recognizers over a vision-language model have in common: they read a page region by region."""
+"""The common part of the recognizers on a model server: their fields, and how pages get to the client processes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +16,8 @@ from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
-from resources.recognition.vlm.page_reader import Manner, PageJob, VlmReader
-from resources.recognition.vlm.region_images import Picture
+from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader, as_written
+from resources.recognition.vlm.region_images import RegionImage
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
 
@@ -32,34 +32,43 @@ class VlmRecognizer(ServedEngine, Recognizer):
     It declares a field `prompts` with a default for each task that is read.
     """
 
-    picture_version: ClassVar[CodeVersion]
-    """Of what makes a picture of a crop. What judges answers is not in it: that judges kept ones too."""
-    own_prompts: ClassVar[Mapping[Task, str]]
-    """What the model was trained to be asked, for every task that is read."""
-    own_sampling: ClassVar[Mapping[str, Any]] = {}
-    """What every request says beyond the picture, the prompt and what the ladder sets."""
+    image_version: ClassVar[CodeVersion]
+    """Of the code that makes the image of a region. The code that judges answers judges cached ones too."""
+    default_prompts: ClassVar[Mapping[Task, str]]
+    """The prompts that the model was trained with, for every task that is read."""
+    default_sampling: ClassVar[Mapping[str, Any]] = {}
+    """Fields of every request besides the image, the prompt and those of the retry plan."""
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"reuse_folder", "reuse_answers"}
 
-    prompts: dict[str, str] = Field(description="What is asked, by task.")
-    sampling: dict[str, Any] = Field(default={}, description="Added to every request; overrides what the ladder sets.")
+    prompts: dict[str, str] = Field(description="The prompt of each task.")
+    sampling: dict[str, Any] = Field(default={}, description="Added to every request; overrides the retry plan.")
     scripts: list[str] = Field(
         default=["HANGUL", "LATIN", "GREEK"],
-        description="Scripts to expect, by their Unicode names; an answer mostly in another is looked at again.",
+        description="Expected scripts, by the first word of their letters' Unicode names; CJK is Hanja, Chinese and "
+        "Kanji, HIRAGANA and KATAKANA are Kana. A region mostly in another script is read again at another size: it "
+        "stands when two readings agree in 90 % of their characters, and fails otherwise. Formulas are not checked.",
     )
-    tries: int = Field(default=4, ge=1, description="Most answers asked for one region before it is `failed`.")
-    reuse_folder: str = Field(default="", description="Where answers are kept for unchanged regions; empty keeps none.")
+    tries: int = Field(
+        default=4,
+        ge=1,
+        description="Most attempts at one region before it is `failed`; with 1, an empty region and one in an "
+        "unexpected script fail, because no second reading confirms them.",
+    )
+    reuse_folder: str = Field(default="", description="Folder of the answer cache; empty for none.")
     reuse_answers: int = Field(
-        default=1_000_000, ge=0, description="Most answers kept, about 1 GB a million; those not used longest go first."
+        default=1_000_000,
+        ge=0,
+        description="Most answers in the cache, about 1 GB a million; those not used longest go first.",
     )
 
     @field_validator("prompts")
     @classmethod
     def _complete(cls, prompts: dict[str, str]) -> dict[str, str]:
-        read = {task.value for task in cls.own_prompts}
+        read = {task.value for task in cls.default_prompts}
         unknown = set(prompts) - read
         if unknown:
             raise ValueError(f"{sorted(unknown)[0]!r} is not read; prompts are for {', '.join(sorted(read))}")
-        return by_name(cls.own_prompts) | prompts
+        return by_name(cls.default_prompts) | prompts
 
     def recipe(self) -> dict[str, Any]:
         """Also the room that answers have: a longer one is cut off, and its region failed."""
@@ -70,45 +79,41 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
-        yield from self.worked(jobs, partial(VlmReader, self._manner()), _lost)
+        yield from self.worked(jobs, partial(VlmReader, self._settings()), _lost)
 
     @abstractmethod
     def most_image_tokens(self) -> int:
-        """Of a picture as it is sent."""
+        """Most tokens of one region's image."""
 
     @abstractmethod
-    def picture(self) -> Callable[["NDArray[np.uint8]", float], Picture]:
-        """What makes a picture of a crop at a scale; it travels to the client processes."""
+    def image_maker(self) -> Callable[["NDArray[np.uint8]", float], RegionImage]:
+        """The function that makes the image of a crop at a scale. Client processes import it: no Dagster there."""
 
-    def plain(self) -> Callable[[str, Task], str]:
-        """What makes plain words of an answer; it travels to the client processes."""
-        return _as_written
+    def answer_cleaner(self) -> Callable[[str, Task], str]:
+        """The function that takes the model's own marks out of an answer. Client processes import it too."""
+        return as_written
 
-    def _manner(self) -> Manner:
+    def _settings(self) -> RequestSettings:
         prompts = {Task(task): prompt for task, prompt in self.prompts.items()}
-        sampling = {**self.own_sampling, **self.sampling}
-        common = [sampling, self.most_image_tokens(), self.weights(), self.picture_version.number, REQUESTS.number]
-        return Manner(
+        sampling = {**self.default_sampling, **self.sampling}
+        common = [sampling, self.most_image_tokens(), self.weights(), self.image_version.number, REQUESTS.number]
+        return RequestSettings(
             prompts=prompts,
             sampling=sampling,
             scripts=frozenset(self.scripts),
-            tries=self.tries,
+            most_attempts=self.tries,
             context=self.server.max_model_len,
-            picture=self.picture(),
-            plain=self.plain(),
-            asked={task: fingerprint([prompt, *common]) for task, prompt in prompts.items()},
-            reuse_folder=Path(self.reuse_folder) if self.reuse_folder else None,
-            reuse_answers=self.reuse_answers,
+            make_image=self.image_maker(),
+            clean=self.answer_cleaner(),
+            fingerprints={task: fingerprint([prompt, *common]) for task, prompt in prompts.items()},
+            cache_folder=Path(self.reuse_folder) if self.reuse_folder else None,
+            cache_size=self.reuse_answers,
         )
 
 
 def by_name(prompts: Mapping[Task, str]) -> dict[str, str]:
     """Prompts as a profile writes them."""
     return {task.value: prompt for task, prompt in prompts.items()}
-
-
-def _as_written(text: str, task: Task) -> str:
-    return text
 
 
 def _lost(job: PageJob, reason: str) -> PageReading:

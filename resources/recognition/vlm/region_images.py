@@ -1,4 +1,4 @@
-"""Regions as a vision-language model takes them: cut, resized in one pass, encoded once. Pure OpenCV and numpy."""
+"""Region images for a vision-language model: crops, resized and encoded at most once. Pure OpenCV and numpy."""
 
 import math
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from resources.code_version import CodeVersion
+from resources.pages.channels import grey_as_one_channel
 from resources.pages.patches import whole_patches
 from resources.recognition.crops import pixel_box
 
 VERSION = CodeVersion("recognition.crops", {1: "the first release"})
-"""Of how a region becomes a picture; an answer to the same picture is kept."""
+"""Of how a region becomes an image; the answer cache keeps answers to the same image."""
 PATCH = 28
 """Pixels on a side of one image token: patches of 14, merged two by two."""
 MIN_TOKENS = 8
@@ -27,7 +28,7 @@ _NO_INK = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class RegionImage:
     """A crop as it is sent: an encoded file of `width` x `height` pixels."""
 
     data: bytes
@@ -37,26 +38,22 @@ class Picture:
 
     @property
     def patches(self) -> int:
-        """Whole squares of `PATCH` pixels a side: what is printed on it takes so many times an answer's tokens."""
+        """Whole squares of `PATCH` pixels a side; the length of an answer is estimated from them."""
         return (self.width // PATCH) * (self.height // PATCH)
 
     @property
     def tokens(self) -> int:
-        """Image tokens it takes in the prompt: of GLM-OCR, one for each patch."""
+        """Image tokens in the prompt: for GLM-OCR, one for each patch."""
         return self.patches
 
 
-def cut(image: np.ndarray, bbox: tuple[float, float, float, float]) -> np.ndarray:
+def crop_pixels(image: np.ndarray, bbox: tuple[float, float, float, float]) -> np.ndarray:
     """The pixels of a box, (height, width, 3), or (height, width) where they are grey; contiguous.
 
     Grey is lossless, and a third of the work for everything that follows.
     """
-    import cv2
-
     x1, y1, x2, y2 = pixel_box(bbox, image.shape[1], image.shape[0])
-    red, green, blue = cv2.split(image[y1:y2, x1:x2])
-    grey = not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
-    return np.ascontiguousarray(green if grey else image[y1:y2, x1:x2])
+    return np.ascontiguousarray(grey_as_one_channel(image[y1:y2, x1:x2]))
 
 
 def has_ink(crop: np.ndarray) -> bool:
@@ -80,14 +77,14 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS) -> tuple[i
     return columns * PATCH, rows * PATCH
 
 
-def picture(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) -> Picture:
-    """A crop resized for the model, at most once, and encoded; `scale` is relative to the size it has by itself."""
-    crop = _widened(crop)
+def region_image(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) -> RegionImage:
+    """A crop resized for the model, at most once, and encoded; `scale` is relative to its usual size."""
+    crop = _padded(crop)
     height, width = crop.shape[:2]
     size = model_size(width, height, max_tokens)
     if scale != 1.0:
         size = model_size(max(1, round(size[0] * scale)), max(1, round(size[1] * scale)), max_tokens)
-    return Picture(*encoded(resized(crop, size)), *size)
+    return RegionImage(*encoded(resized(crop, size)), *size)
 
 
 def resized(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -125,7 +122,7 @@ def encoded(crop: np.ndarray) -> tuple[bytes, str]:
     return data.tobytes(), "image/jpeg"
 
 
-def _widened(crop: np.ndarray) -> np.ndarray:
+def _padded(crop: np.ndarray) -> np.ndarray:
     """A crop with paper below or beside it where it is too long and thin for the model."""
     import cv2
 

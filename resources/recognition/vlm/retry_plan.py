@@ -1,4 +1,4 @@
-"""What is tried after a bad answer: another size, another sampling, parts. Pure."""
+"""The retry plan: what is tried after a bad answer, another size, other sampling or the region in parts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,12 @@ from resources.recognition.vlm.answers import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """One way to ask for a region: its size, how it is sampled, whether all room is given, in how many parts."""
+class Attempt:
+    """One way to request a region.
+
+    `scale` is relative to the usual size of its image, `all_room` gives the answer all tokens that the context
+    leaves, and `parts` is the number of strips that the region is cut into.
+    """
 
     scale: float = 1.0
     temperature: float = 0.0
@@ -18,29 +22,30 @@ class Try:
     parts: int = 1
 
 
-FIRST = Try()
-_WARM = Try(temperature=0.3, all_room=True)
+FIRST_ATTEMPT = Attempt()
+_WARM = Attempt(temperature=0.3, all_room=True)
 """Enough to leave the path that greedy decoding takes, and still almost greedy."""
-_LADDERS = MappingProxyType(
+_PLANS = MappingProxyType(
     {
         # Half, then a quarter of the pixels; a table's small print would not survive the quarter.
-        Problem.TOO_LARGE: (Try(scale=0.7), Try(scale=0.5), Try(parts=2, all_room=True)),
-        # What has another reason than its size stays refused at any.
+        Problem.TOO_LARGE: (Attempt(scale=0.7), Attempt(scale=0.5), Attempt(parts=2, all_room=True)),
+        # A request that is refused for another reason than its size is refused at any size.
         Problem.REFUSED: (),
-        Problem.CUT: (Try(all_room=True), Try(parts=2, all_room=True), Try(parts=4, all_room=True)),
-        # Another size gives other image tokens, which is what leads a greedy model out of a loop.
-        Problem.LOOP: (Try(scale=0.8), _WARM, Try(parts=2)),
-        Problem.EMPTY: (Try(scale=1.5), Try(scale=0.75), _WARM),
-        Problem.SCRIPT: (Try(scale=1.25), _WARM),
+        Problem.CUT: (Attempt(all_room=True), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True)),
+        # Another size gives other image tokens, which leads a greedy model out of a loop.
+        Problem.LOOP: (Attempt(scale=0.8), _WARM, Attempt(parts=2)),
+        Problem.EMPTY: (Attempt(scale=1.5), Attempt(scale=0.75), _WARM),
+        Problem.SCRIPT: (Attempt(scale=1.25), _WARM),
     }
 )
-_TABLE_TOO_LARGE = (Try(scale=0.7), Try(parts=2, all_room=True), Try(parts=4, all_room=True))
+_TABLE_TOO_LARGE = (Attempt(scale=0.7), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True))
 
 
-def next_try(task: Task, problem: Problem, made: Sequence[Try]) -> Try | None:
-    """The next rung for a problem that is not among the tries `made`; None at the top of the ladder.
+def next_attempt(task: Task, problem: Problem, made: Sequence[Attempt]) -> Attempt | None:
+    """The next attempt of the plan for a problem that was not `made` yet; None at the end of the plan.
 
-    A formula is never taken apart.
+    A formula is never cut into parts.
     """
-    rungs = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _LADDERS[problem]
-    return next((rung for rung in rungs if rung not in made and (rung.parts == 1 or task is not Task.FORMULA)), None)
+    plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
+    left = (attempt for attempt in plan if attempt not in made)
+    return next((attempt for attempt in left if attempt.parts == 1 or task is not Task.FORMULA), None)

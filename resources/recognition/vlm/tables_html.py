@@ -1,4 +1,4 @@
-"""Table HTML as a model writes it, made valid: rows of cells, closed and escaped, no text lost. Pure."""
+"""Makes a model's table HTML valid: rows of cells, closed and escaped, without losing text. Pure."""
 
 import re
 from collections.abc import Sequence

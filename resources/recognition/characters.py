@@ -1,0 +1,19 @@
+"""Scripts of letters, and runs of signs that are printed to fill a line. Pure."""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+_FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
+"""Dot leaders and rules: one sign four times or more."""
+
+
+@lru_cache(maxsize=65_536)
+def script_of(char: str) -> str:
+    """First word of a character's Unicode name, its script for a letter: HANGUL, LATIN, CJK, HIRAGANA, GREEK ..."""
+    return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]
+
+
+def without_fillers(text: str) -> str:
+    """The text with one sign left of each dot leader and rule."""
+    return _FILLER.sub(r"\1", text)

@@ -1,0 +1,29 @@
+"""The code that client processes of the model server load: it imports no Dagster, torch or vLLM."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.recognizer import VlmRecognizer
+from tests.recognition.test_deepseek_ocr import server_of
+
+ROOT = Path(__file__).resolve().parents[2]
+LOAD = """
+import pickle, sys
+pickle.loads(bytes.fromhex(sys.argv[1]))
+import resources.recognition.vlm.page_reader, resources.embedding.qwen3_vl.handlers
+print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("engine", [GlmOcrRecognizer, DeepSeekOcrRecognizer])
+def test_a_client_process_loads_no_heavy_library(engine: type[VlmRecognizer]) -> None:
+    recognizer = engine(server=server_of())
+    carried = pickle.dumps([recognizer.image_maker(), recognizer.answer_cleaner()]).hex()
+    done = subprocess.run([sys.executable, "-c", LOAD, carried], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
