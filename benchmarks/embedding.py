@@ -34,8 +34,8 @@ from resources.embedding.qwen3_vl.page_images import PATCH, picture
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.probe import probe, put_to_sleep, wake_up
@@ -115,8 +115,13 @@ class ReadyMade:
 def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> Rate:
     """What the server gives to requests that were made beforehand."""
     rate = Rate(name)
-    crew = Crew(
-        embedder.server, ReadyMade, lambda job, reason: (0.0, 0.0), embedder.in_flight, Patience(), embedder.processes
+    crew = WorkerPool(
+        embedder.server,
+        ReadyMade,
+        lambda job, reason: (0.0, 0.0),
+        embedder.in_flight,
+        RetryPolicy(),
+        embedder.processes,
     )
     rate.answers += crew.run(jobs)
     return rate

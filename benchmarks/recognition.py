@@ -31,8 +31,8 @@ from resources.recognition.vlm.chat_requests import PATH, PROMPTS, read_answer, 
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.region_images import cut, picture
 from resources.texts.markdown import page_markdown
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
@@ -165,7 +165,7 @@ def ready_made(work: Work, model: str, sampling: dict[str, Any]) -> Jobs:
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
     """What the server gives to requests that were made beforehand."""
     rate = Rate("requests made beforehand", pages=len(jobs))
-    crew = Crew(server, ReadyMade, lambda job, reason: [], in_flight, Patience(), processes)
+    crew = WorkerPool(server, ReadyMade, lambda job, reason: [], in_flight, RetryPolicy(), processes)
     for answers in crew.run(jobs):
         rate.answers += answers
     return rate

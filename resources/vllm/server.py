@@ -126,7 +126,7 @@ class VLLMServer(dg.ConfigurableResource):
             return self._external(self.start_timeout)
         return restarted(endpoint, dg.get_dagster_logger("vllm"))
 
-    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+    def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
         """The endpoint as it is now; a managed replica at `url` that hangs is restarted while the others go on.
 
         Returns at once, within a lease. The owner of external servers looks after them.

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 from kopub_cli.serve import app
 from resources.errors import EngineError
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.plugin import SWITCH
@@ -404,7 +404,7 @@ def test_a_replica_that_hangs_is_restarted_by_itself_while_a_run_goes_on(fields:
                 given.append(str(number))
                 yield given[-1]
 
-        crew = Crew(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, Patience(1.0, 4, 0.01), 1)
+        crew = WorkerPool(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, RetryPolicy(1.0, 4, 0.01), 1)
         results = list(crew.run(stream()))
         assert sorted(results) == sorted(f"{text} read" for text in given)
         assert get(endpoint, "/processes", 0) == before[0]
@@ -416,7 +416,7 @@ def test_only_the_replica_in_doubt_is_looked_at(pair: VLLMServer, runtime: Path)
         before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
         for _, engine in before:
             os.kill(engine, signal.SIGSTOP)  # the first is as one that works on something long
-        assert pair.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint
+        assert pair.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint
         until(ready(pair, runtime, endpoint.boot + 1))
         os.kill(before[0][1], signal.SIGCONT)
         generate(endpoint)
@@ -429,12 +429,12 @@ def test_a_replica_doubted_without_reason_or_too_late_lives_on(pair: VLLMServer,
     with pair.lease() as endpoint:
         before = get(endpoint, "/processes", 1)
         os.kill(before[1], signal.SIGSTOP)
-        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        pair.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(pair, runtime, endpoint.boot + 1))
         healed = get(endpoint, "/processes", 1)
         assert healed != before
         ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # of who asked for the old one
-        now = pair.heal(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
+        now = pair.restart_replica(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
         assert (now.boot, now.urls) == (endpoint.boot + 1, endpoint.urls)
         until(ready(pair, runtime, endpoint.boot + 2))
         assert get(endpoint, "/processes", 1) == healed
@@ -451,9 +451,9 @@ def test_who_comes_while_a_replica_is_restarted_waits_for_it(
     with server.lease() as endpoint:
         held.touch()
         os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
-        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(lambda: state_of(server, runtime).phase is Phase.STARTING)
-        assert server.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
+        assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
         assert "starting, 1 restarts" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
         generate(endpoint)
         other = client(fields, 0)
@@ -473,9 +473,9 @@ def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
     with server.lease() as endpoint:
         lost.unlink()
         os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
-        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(server, runtime, endpoint.boot + 1))
-        now = server.heal(endpoint, endpoint.urls[1], "nobody listens")
+        now = server.restart_replica(endpoint, endpoint.urls[1], "nobody listens")
         assert now.urls[0] == endpoint.urls[0]
         assert now.urls[1] != endpoint.urls[1]
         generate(now, replica=1)
@@ -485,7 +485,7 @@ def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
 
 def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLLMServer, runtime: Path) -> None:
     with pair.lease() as endpoint:
-        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        pair.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(pair, runtime, endpoint.boot + 1))
         for replica in (0, 1):
             os.kill(get(endpoint, "/processes", replica)[1], signal.SIGSTOP)
@@ -497,7 +497,7 @@ def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLL
 def test_nothing_is_done_for_a_replica_of_external_servers(fields: dict[str, Any], runtime: Path) -> None:
     with VLLMServer(**fields).lease() as managed:
         external = VLLMServer(mode="external", model="m", revision="r", urls=list(managed.urls))
-        assert external.heal(managed, managed.urls[0], "it hangs") == managed
+        assert external.restart_replica(managed, managed.urls[0], "it hangs") == managed
         assert not list(runtime.glob("*/restart-*"))
 
 

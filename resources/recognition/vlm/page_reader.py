@@ -21,7 +21,7 @@ from resources.recognition.vlm.retry_plan import FIRST, Try, next_try
 from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.fair_queue import together
+from resources.vllm.client.fair_queue import gather_all
 from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class VlmReader:
         good: dict[bytes, tuple[Answer, int, float]] = {}
         asks = sorted(ready.asks, key=lambda ask: -ask.picture.tokens)
         read = await asyncio.gather(*(self._read(client, ready, ask, good) for ask in asks))
-        ready.figures["requests_repeated"] += client.take_repeats()
+        ready.figures["requests_repeated"] += client.take_retries()
         if self._reuse is not None and good:
             await asyncio.get_running_loop().run_in_executor(None, self._reuse.keep, good)
         texts = tuple(sorted((*ready.settled, *read), key=lambda text: text.index))
@@ -211,7 +211,7 @@ class VlmReader:
         else:
             again = asyncio.get_running_loop().run_in_executor(None, self._again, ready.job, ask.region, rung)
             pictures = await again
-        parts = await together(self._ask(client, ready, ask.region, each, rung) for each in pictures)
+        parts = await gather_all(self._ask(client, ready, ask.region, each, rung) for each in pictures)
         return parts[0] if len(parts) == 1 else _joined(ask.region.task, parts)
 
     def _again(self, job: PageJob, region: Region, rung: Try) -> list[Picture]:

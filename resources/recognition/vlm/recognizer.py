@@ -15,6 +15,7 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
+from resources.recognition.vlm.answers import as_written
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
 from resources.recognition.vlm.page_reader import Manner, PageJob, VlmReader
 from resources.recognition.vlm.region_images import Picture
@@ -70,7 +71,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
-        yield from self.worked(jobs, partial(VlmReader, self._manner()), _lost)
+        yield from self.run_jobs(jobs, partial(VlmReader, self._manner()), _lost)
 
     @abstractmethod
     def most_image_tokens(self) -> int:
@@ -82,7 +83,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def plain(self) -> Callable[[str, Task], str]:
         """What makes plain words of an answer; it travels to the client processes."""
-        return _as_written
+        return as_written
 
     def _manner(self) -> Manner:
         prompts = {Task(task): prompt for task, prompt in self.prompts.items()}
@@ -105,10 +106,6 @@ class VlmRecognizer(ServedEngine, Recognizer):
 def by_name(prompts: Mapping[Task, str]) -> dict[str, str]:
     """Prompts as a profile writes them."""
     return {task.value: prompt for task, prompt in prompts.items()}
-
-
-def _as_written(text: str, task: Task) -> str:
-    return text
 
 
 def _lost(job: PageJob, reason: str) -> PageReading:
