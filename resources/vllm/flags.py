@@ -60,17 +60,13 @@ def serve_arguments(server: "VLLMServer") -> list[str]:
         "--mm-processor-kwargs": json.dumps(server.mm_processor) if server.mm_processor else None,
         "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
     }
-    if server.sleep_seconds:
-        arguments.append("--enable-sleep-mode")
     given = [word for flag, value in optional.items() if value for word in (flag, value)]
     return [*arguments, *given, *server.extra_flags]
 
 
 def serve_environment(server: "VLLMServer") -> dict[str, str]:
     """What the server's environment has beyond the one it is started from."""
-    # Without it there is no door to send a server to sleep through.
-    sleeps = {"VLLM_SERVER_DEV_MODE": "1"} if server.sleep_seconds else {}
-    return {**ENVIRONMENT, **sleeps, **server.env}
+    return {**ENVIRONMENT, **server.env}
 
 
 def _number(value: float | None) -> str | None:

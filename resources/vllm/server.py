@@ -18,8 +18,8 @@ from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.lease import healed, leased, restarted
-from resources.vllm.supervisor.gpu_turns import visible
+from resources.vllm.lease import lease_server, restart_replica, restart_server
+from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, served_models, version
 from resources.vllm.supervisor.server_state import POLL, Specification
 
@@ -27,7 +27,7 @@ _PROTOCOL = 2
 """Of the files that clients and supervisors share; one of another number is left to its own."""
 
 _LIFECYCLE = frozenset(
-    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "sleep_seconds", "hang_seconds", "max_restarts"}
+    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
 )
 """How a server is kept, not which one it is: its first user decides."""
 
@@ -81,12 +81,6 @@ class VLLMServer(dg.ConfigurableResource):
     yield_seconds: float = Field(
         default=20, ge=0, description="The same when another server waits for the GPU; longer than from step to step."
     )
-    sleep_seconds: float = Field(
-        default=0,
-        ge=0,
-        description="How long it may sleep, its weights in the host's memory, instead of being stopped for another "
-        "server; 0: never. vLLM's development endpoints are then open to whoever has an account on the machine.",
-    )
     hang_seconds: float = Field(default=30, gt=0, description="Without any progress, after which it hangs.")
     max_restarts: int = Field(default=3, ge=0, description="Within an hour; one more death is an error.")
 
@@ -113,7 +107,7 @@ class VLLMServer(dg.ConfigurableResource):
         if self.mode == "external":
             yield self._external(self.hang_seconds)
             return
-        with leased(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
+        with lease_server(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
             yield endpoint
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
@@ -124,7 +118,7 @@ class VLLMServer(dg.ConfigurableResource):
         """
         if self.mode == "external":
             return self._external(self.start_timeout)
-        return restarted(endpoint, dg.get_dagster_logger("vllm"))
+        return restart_server(endpoint, dg.get_dagster_logger("vllm"))
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
         """The endpoint as it is now; a managed replica at `url` that hangs is restarted while the others go on.
@@ -133,7 +127,7 @@ class VLLMServer(dg.ConfigurableResource):
         """
         if self.mode == "external":
             return endpoint
-        return healed(endpoint, url, reason, dg.get_dagster_logger("vllm"))
+        return restart_replica(endpoint, url, reason, dg.get_dagster_logger("vllm"))
 
     def recipe_parts(self) -> dict[str, str]:
         """What of the server determines results: the weights by commit or content, the types, vLLM's version.

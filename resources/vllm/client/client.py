@@ -54,9 +54,9 @@ class Server(Protocol):
         ...
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        """Have the replica at `url` restarted if it hangs, while the others are used. Returns the endpoint as it is now.
+        """Have the replica at `url` restarted if it hangs, while the others are used.
 
-        Returns at once. May be called again until the replica answers.
+        Returns the endpoint as it is now, at once. May be called again until the replica answers.
         """
         ...
 
