@@ -120,6 +120,10 @@ class WorkerLoop:
                     asyncio.run_coroutine_threadsafe(self._move(message), loop)
         except (EOFError, OSError):
             pass
+        except Exception as error:
+            reason = f"a job cannot be loaded ({type(error).__name__}: {error}); this is a bug in its handler"
+            self.send(WorkerFailed(reason))
+            return
         try:
             loop.call_soon_threadsafe(closed.set)
         except RuntimeError:

@@ -102,8 +102,9 @@ class PoolRun(Generic[Job, Result]):
         if first is None:
             return
         self._jobs = chain([first], self._jobs)
-        self._workers = [self._start() for _ in range(processes)]
         self._replacements = 2 * processes
+        for _ in range(processes):
+            self._workers.append(self._start())
         idle: deque[Worker] = deque()
         while True:
             idle = deque(worker for worker in idle if not self._give_job(worker))

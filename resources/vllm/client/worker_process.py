@@ -1,6 +1,8 @@
 """The start of a worker process."""
 
+import pickle
 import signal
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from resources.vllm.client.messages import Start, WorkerFailed
@@ -13,11 +15,14 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
     try:
-        start: Start = connection.recv()
+        message = connection.recv_bytes()
     except (EOFError, OSError):
         return  # the pool has ended meanwhile
+    try:
+        start: Start = pickle.loads(message)
     except Exception as error:
         reason = f"a client process cannot load its handler ({type(error).__name__}: {error})"
-        connection.send(WorkerFailed(f"{reason}; define it in a module that can be imported, not in a script"))
+        with suppress(OSError):
+            connection.send(WorkerFailed(f"{reason}; define it in a module that can be imported, not in a script"))
         return
     run_worker(connection, start.make, start.settings)
