@@ -19,6 +19,7 @@ from resources.vllm.supervisor.server_state import (
     Specification,
     State,
     locked,
+    no_runtime_folder,
     runtime_folder,
     server_folders,
 )
@@ -47,8 +48,11 @@ _in_use: list[tuple[str, frozenset[str], bool]] = []
 @contextmanager
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
     """Use the server of `key`, started or waited for if need be. Raises `EngineError` when it cannot be had."""
-    folder = ServerFolder(_runtime() / key)
-    folder.path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder = ServerFolder(runtime_folder() / key)
+        folder.path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EngineError(no_runtime_folder(error)) from None
     use = (key, frozenset(specification.gpus), specification.share_gpu)
     _refuse_waiting_for_oneself(use, specification)
     with ExitStack() as held:
@@ -253,10 +257,3 @@ def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
 
 def _name(folder: ServerFolder) -> str:
     return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"
-
-
-def _runtime() -> Path:
-    try:
-        return runtime_folder()
-    except OSError as error:
-        raise EngineError(f"no folder for the servers' locks: {error}") from None

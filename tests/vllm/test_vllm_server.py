@@ -654,7 +654,7 @@ def test_a_gpu_is_an_index_among_the_visible_ones() -> None:
 
 def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, Any], monkeypatch: Any) -> None:
     with VLLMServer(**fields).lease() as managed:
-        monkeypatch.setenv("OUR_KEY", managed.api_key)
+        monkeypatch.setenv("OUR_KEY", f"{managed.api_key}\n")  # as from a file
         external = {"mode": "external", "model": managed.model, "api_key_env": "OUR_KEY", "hang_seconds": 1.0}
         urls = [managed.urls[0], f"http://127.0.0.1:{free_port()}"]
         with VLLMServer(**external, urls=urls).lease() as endpoint:
@@ -692,6 +692,10 @@ def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatc
         ({"model": "zai-org/GLM-OCR"}, "a commit of it must be pinned"),
         ({"max_image_tokens": 6144, "max_num_batched_tokens": 4096}, "6144 tokens exceeds"),
         ({"mode": "external"}, "at least one URL"),
+        ({"mode": "external", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL of a server"),
+        ({"mode": "external", "urls": ["http://localhost:http"]}, "is no URL of a server"),
+        ({"command": []}, "at least 1 item"),
+        ({"gpus": [-1]}, "greater than or equal to 0"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )
@@ -814,6 +818,16 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
     assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
     assert run(app, ["stop"]).exit_code == 0
     assert not processes(tmp_path)
+
+
+def test_a_runtime_folder_that_cannot_be_used_is_one_line(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "file"))
+    with pytest.raises(EngineError, match="no folder for the servers' locks"):
+        VLLMServer(**fields).lease().__enter__()
+    assert isinstance(CliRunner().invoke(app, ["status"]).exception, EngineError)
 
 
 def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, Any], tmp_path: Path) -> None:

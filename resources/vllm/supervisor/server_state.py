@@ -188,6 +188,11 @@ def runtime_folder() -> Path:
     return folder
 
 
+def no_runtime_folder(error: OSError) -> str:
+    """The message for a person when `runtime_folder` fails."""
+    return f"no folder for the servers' locks: {error}"
+
+
 def server_folders() -> Iterator[ServerFolder]:
     """The servers that were started on this machine and not forgotten since."""
     for path in sorted(runtime_folder().glob("*/specification.json")):
