@@ -26,9 +26,10 @@ ui: setup ## The Dagster UI on http://127.0.0.1:3000
 test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(BIN)/python -m pytest
 
-check: setup ## Lint, types, and that the definitions load
+check: setup ## Lint, types, layers, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
 

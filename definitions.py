@@ -1,16 +1,23 @@
 """The front door: what Dagster loads."""
 
+import click
 import dagster as dg
 
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.sensor import with_upgrades
 from resources.config.settings import Settings, load_settings
+from resources.errors import KopubError
+from resources.printable import visible
 
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    return definitions_of(load_settings())
+    """Assets and resources of the profile. Dagster prints a `click` error as one line, and any other as a traceback."""
+    try:
+        return definitions_of(load_settings())
+    except KopubError as error:
+        raise click.ClickException(visible(str(error))) from None
 
 
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:

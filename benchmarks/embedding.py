@@ -4,8 +4,7 @@
 
 Random weights (`--flag=--load-format=dummy`) take as long as real ones. Every page and every text is
 unique, and the server's own counters must show no cache hit. Rates are those between the first 15 %
-and the last 15 % of the answers. `--only sleep` measures what it takes a server to leave the GPU and
-to come back.
+and the last 15 % of the answers.
 """
 
 import argparse
@@ -13,7 +12,6 @@ import base64
 import io
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,20 +23,20 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from benchmarks.ready_requests import ReadyVector
 from benchmarks.recognition import cpu_seconds, hits, samples, unique_pages
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.embedding_requests import PATH, image_request, read_vector, text_request
+from resources.embedding.qwen3_vl.embedding_requests import PATH, image_request, text_request
 from resources.embedding.qwen3_vl.page_images import PATCH, page_image
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.probe import probe, put_to_sleep, wake_up
 
 WARM_UP, COOL_DOWN = 0.15, 0.85
 PLAIN_BATCH = 32
@@ -97,28 +95,19 @@ def operations(image_tokens: int, tokens: int) -> float:
     return vision + 2 * 1409e6 * tokens + 28 * 2 * 2048 * tokens**2
 
 
-class ReadyMade:
-    """A handler whose jobs are requests already: (body, operations)."""
-
-    def prepare(self, job: tuple[bytes, float]) -> tuple[bytes, float]:
-        return job
-
-    async def finish(self, ready: tuple[bytes, float], client: Client) -> tuple[float, float]:
-        body, count = ready
-        await client.post(PATH, body, read_vector, id(ready), 1.0)
-        return time.monotonic(), count
-
-    def close(self) -> None:
-        pass
-
-
 def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> Rate:
     """What the server gives to requests that were made beforehand."""
     rate = Rate(name)
-    crew = Crew(
-        embedder.server, ReadyMade, lambda job, reason: (0.0, 0.0), embedder.in_flight, Patience(), embedder.processes
+    lost = (0.0, 0.0)
+    pool = WorkerPool(
+        embedder.server,
+        ReadyVector,
+        lambda job, reason: lost,
+        embedder.in_flight,
+        RetryPolicy(),
+        embedder.processes,
     )
-    rate.answers += crew.run(jobs)
+    rate.answers += pool.run(jobs)
     return rate
 
 
@@ -267,25 +256,6 @@ def measure_texts(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endp
     verdict("texts", ready, whole, plainly)
 
 
-def measure_sleep(endpoint: Endpoint) -> None:
-    """What the card holds awake and asleep, and how long the ways take."""
-
-    def used() -> int:
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
-
-    target = endpoint.targets[0]
-    for _ in range(2):
-        awake, started = used(), time.monotonic()
-        put_to_sleep(target, 120.0)
-        asleep, falling = used(), time.monotonic() - started
-        started = time.monotonic()
-        wake_up(target, 120.0)
-        probe(target, 120.0)
-        waking = time.monotonic() - started
-        print(f"asleep after {falling:.1f} s, {awake} to {asleep} MiB; awake and answering after {waking:.1f} s")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
@@ -301,7 +271,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=192)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s of a large bf16 matrix product on the card")
-    parser.add_argument("--only", default="pages,texts,sleep", help="what to measure")
+    parser.add_argument("--only", default="pages,texts", help="what to measure")
     arguments = parser.parse_args()
     profiled = yaml.safe_load(arguments.profile.read_text("utf-8"))["embedding"]["server"] if arguments.profile else {}
     fields = {
@@ -330,8 +300,6 @@ def main() -> None:
             measure_pages(arguments, embedder, endpoint)
         if "texts" in rows:
             measure_texts(arguments, embedder, endpoint)
-        if "sleep" in rows and server.sleep_seconds:
-            measure_sleep(endpoint)
 
 
 if __name__ == "__main__":

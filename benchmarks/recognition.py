@@ -9,7 +9,6 @@ the first 15 % and the last 15 % of the answers.
 """
 
 import argparse
-import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 import yaml
 
 from benchmarks import plain_way
+from benchmarks.ready_requests import ReadyPage
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
@@ -31,8 +31,8 @@ from resources.recognition.vlm.chat_requests import PATH, PROMPTS, read_answer, 
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.region_images import crop_pixels, region_image
 from resources.texts.markdown import page_markdown
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
@@ -126,23 +126,6 @@ def cpu_seconds() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
-class ReadyMade:
-    """A handler whose jobs are requests already."""
-
-    def prepare(self, job: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
-        return job
-
-    async def finish(self, ready: list[tuple[bytes, int]], client: Client) -> list[tuple[float, int]]:
-        return await asyncio.gather(*(self._ask(client, *request, id(ready)) for request in ready))
-
-    async def _ask(self, client: Client, body: bytes, pixels: int, flow: int) -> tuple[float, int]:
-        await client.post(PATH, body, read_answer, flow, 1.0)
-        return time.monotonic(), pixels
-
-    def close(self) -> None:
-        pass
-
-
 def bodies(page: Page, regions: Sequence[Region], model: str, sampling: dict[str, Any]) -> list[tuple[bytes, int]]:
     image = Page(page.page_id, page.data).image
     greedy = {"temperature": 0.0, **sampling}
@@ -165,8 +148,8 @@ def ready_made(work: Work, model: str, sampling: dict[str, Any]) -> Jobs:
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
     """What the server gives to requests that were made beforehand."""
     rate = Rate("requests made beforehand", pages=len(jobs))
-    crew = Crew(server, ReadyMade, lambda job, reason: [], in_flight, Patience(), processes)
-    for answers in crew.run(jobs):
+    pool = WorkerPool(server, ReadyPage, lambda job, reason: [], in_flight, RetryPolicy(), processes)
+    for answers in pool.run(jobs):
         rate.answers += answers
     return rate
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from resources.errors import EngineError
-from resources.vllm.running_servers import Server, servers
+from resources.vllm.running_servers import RunningServer, servers
 from resources.vllm.running_servers import stop as stop_server
 
 app = typer.Typer(no_args_is_help=True, help="The model servers that run on this machine.")
@@ -54,7 +54,7 @@ def stop(
         out.print(f"stopped {running.key[:6]} {running.specification.model}")
 
 
-def _condition(server: Server) -> str:
+def _condition(server: RunningServer) -> str:
     left = server.idle_left
     restarts = f", {len(server.state.restarts)} restarts" if server.state.restarts else ""
     return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"

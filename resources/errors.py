@@ -1,26 +1,15 @@
 """The one error taxonomy. Every message is one line that says what is wrong and what to do."""
 
-import click
-
-from resources.printable import visible
-
 
 class KopubError(Exception):
     """Something a person has to put right; its message is the whole report."""
 
 
-class _AtLoad(KopubError, click.ClickException):
-    """Raised while the definitions load: `dagster` and `kopub` are click programs and print it as one line."""
-
-    def format_message(self) -> str:
-        return visible(self.message)
-
-
-class ConfigError(_AtLoad):
+class ConfigError(KopubError):
     """A profile, a key or a value that cannot be used."""
 
 
-class SourceError(_AtLoad):
+class SourceError(KopubError):
     """Pages or queries that cannot be read as a corpus."""
 
 

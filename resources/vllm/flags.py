@@ -1,12 +1,9 @@
 """A server's fields as the arguments and the environment of `vllm serve`, each with its reason. Pure."""
 
 import json
-from typing import TYPE_CHECKING
 
 from resources.vllm.plugin import SWITCH
-
-if TYPE_CHECKING:
-    from resources.vllm.server import VLLMServer
+from resources.vllm.server_fields import VLLMServerFields
 
 ENVIRONMENT = {
     # Several processes that each start a thread per core starve one another; vLLM's work is on the GPU.
@@ -23,7 +20,7 @@ ENVIRONMENT = {
 """What a server's environment gets unless the profile's `env` says otherwise."""
 
 
-def serve_arguments(server: "VLLMServer") -> list[str]:
+def serve_arguments(server: VLLMServerFields) -> list[str]:
     """Arguments after `vllm serve`, the port left to the supervisor. The key travels in the environment, never here."""
     images = server.images_per_prompt
     arguments = [
@@ -39,7 +36,7 @@ def serve_arguments(server: "VLLMServer") -> list[str]:
         "--max-model-len", str(server.max_model_len),
         "--max-num-seqs", str(server.max_num_seqs),
         # Also the size of the encoder's cache and the budget of one of its steps: a picture of more tokens than
-        # this would be refused with HTTP 400, so `VLLMServer` checks it against `max_image_tokens`.
+        # this would be refused with HTTP 400, so `VLLMServerFields` checks it against `max_image_tokens`.
         "--max-num-batched-tokens", str(server.max_num_batched_tokens),
         # Every crop is unique and its prompt begins with it, so nothing is ever found in either cache; filling
         # them costs a hash of all pixels and host memory for each API process.
@@ -60,17 +57,13 @@ def serve_arguments(server: "VLLMServer") -> list[str]:
         "--mm-processor-kwargs": json.dumps(server.mm_processor) if server.mm_processor else None,
         "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
     }
-    if server.sleep_seconds:
-        arguments.append("--enable-sleep-mode")
     given = [word for flag, value in optional.items() if value for word in (flag, value)]
     return [*arguments, *given, *server.extra_flags]
 
 
-def serve_environment(server: "VLLMServer") -> dict[str, str]:
+def serve_environment(server: VLLMServerFields) -> dict[str, str]:
     """What the server's environment has beyond the one it is started from."""
-    # Without it there is no door to send a server to sleep through.
-    sleeps = {"VLLM_SERVER_DEV_MODE": "1"} if server.sleep_seconds else {}
-    return {**ENVIRONMENT, **sleeps, **server.env}
+    return {**ENVIRONMENT, **server.env}
 
 
 def _number(value: float | None) -> str | None:

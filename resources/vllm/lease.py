@@ -1,4 +1,4 @@
-"""The right to use a managed server, shared by any number of processes; the first to ask has it started."""
+"""The lease on a managed server: any number of processes share it, and the first one starts the server."""
 
 import fcntl
 import logging
@@ -19,6 +19,7 @@ from resources.vllm.supervisor.server_state import (
     Specification,
     State,
     locked,
+    no_runtime_folder,
     runtime_folder,
     server_folders,
 )
@@ -30,9 +31,9 @@ _SPAWN_SECONDS = 60.0
 """For an interpreter to start on a busy machine."""
 _SUPERVISORS = 3
 """Supervisors that one caller starts; when so many vanish, something kills them."""
-_NEWS_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 """Between two lines on a start's progress."""
-_TURN_NEWS_SECONDS = 60.0
+_TURN_REPORT_SECONDS = 60.0
 _TURN_SECONDS = 1.0
 """Every start waits for an instant; longer is for a GPU."""
 _SHOWN = 20
@@ -45,10 +46,13 @@ _in_use: list[tuple[str, frozenset[str], bool]] = []
 
 
 @contextmanager
-def leased(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
+def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
     """Use the server of `key`, started or waited for if need be. Raises `EngineError` when it cannot be had."""
-    folder = ServerFolder(_runtime() / key)
-    folder.path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder = ServerFolder(runtime_folder() / key)
+        folder.path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EngineError(no_runtime_folder(error)) from None
     use = (key, frozenset(specification.gpus), specification.share_gpu)
     _refuse_waiting_for_oneself(use, specification)
     with ExitStack() as held:
@@ -64,8 +68,8 @@ def leased(specification: Specification, key: str, log: logging.Logger) -> Itera
         yield _ready(folder, specification, 0, None, log)
 
 
-def restarted(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
-    """The server that replaces one which died or hangs; all who ask for the same one get the same.
+def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
+    """The server that replaces one that died or hangs; all callers of the same one get the same.
 
     The supervisor first makes sure that it does hang. Raises `EngineError` when it was restarted too
     often, was stopped on purpose, or does not come up again. The caller holds a lease.
@@ -82,10 +86,10 @@ def restarted(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
     return _ready(folder, None, boot, boot, log)
 
 
-def healed(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
-    """The endpoint as it is now; the supervisor restarts the replica at `url` once it has made sure that it hangs.
+def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
+    """Have the supervisor restart the replica at `url` if it hangs; returns the endpoint as it is now.
 
-    Does not wait. A server that is being restarted is left alone; one that is gone as a whole is for `restarted`.
+    Does not wait. A server that is being restarted is left alone; one that is gone as a whole is for `restart_server`.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -115,7 +119,7 @@ def _ready(
 
     `joined` is the boot whose end concerns the caller; None until there is one.
     """
-    news = _News(folder, log, restart=joined is not None)
+    report = _StartReport(folder, log, restart=joined is not None)
     started = 0
     while True:
         supervised = folder.supervised
@@ -123,11 +127,11 @@ def _ready(
         if state is not None and supervised and state.phase.lives:
             joined = state.boot if joined is None else joined
             if state.phase is Phase.READY and state.boot > after:
-                news.finish(state)
+                report.ready(state)
                 return _endpoint(folder, state)
-            news.tell(state)
+            report.progress(state)
         elif state is not None and joined is not None and state.boot >= joined and state.phase in _ENDED:
-            raise news.failure(state)
+            raise report.failure(state)
         elif not supervised:  # also when it was killed while it stopped the server
             if started == _SUPERVISORS:
                 raise EngineError(f"{started} supervisors of {_name(folder)} vanished; see {folder.supervisor_log}")
@@ -164,27 +168,22 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
         raise EngineError(f"the supervisor of the server did not start: {lines[-1] if lines else 'no message'}")
 
 
-class _News:
-    """Tells the caller how a start goes."""
+class _StartReport:
+    """Logs how a start goes."""
 
     def __init__(self, folder: ServerFolder, log: logging.Logger, restart: bool) -> None:
         self._folder = folder
         self._log = log
         self._tail = LogTail(folder.log(0), skip=restart)
         self._began = time.monotonic()
-        self._told = 0.0
+        self._last_report = 0.0
         self._stage = "starting"
         self._boots: set[int] = set()
 
-    def tell(self, state: State) -> None:
-        """Pass on what the log says, and from time to time where the start is."""
+    def progress(self, state: State) -> None:
+        """Log new lines of the server's log at level debug, and from time to time the stage of the start."""
         if state.phase is Phase.WAITING:
-            self._tell_waiting(state.since)
-            return
-        if state.phase in (Phase.SLEEPING, Phase.WAKING):
-            if self._stage != Phase.WAKING:
-                self._stage = Phase.WAKING
-                self._say("%s is woken up", _name(self._folder))
+            self._report_waiting(state.since)
             return
         if state.boot not in self._boots:
             self._boots.add(state.boot)
@@ -195,19 +194,19 @@ class _News:
         for line in self._tail.lines():
             self._log.debug("vllm: %s", line)
             self._stage = stage(line) or self._stage
-        if self._stage != before or time.monotonic() - self._told > _NEWS_SECONDS:
+        if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
             elapsed = time.time() - state.since
             left = remaining(elapsed, self._folder.boot_seconds)
             self._say("%s: %s, %.0f s so far, %s", _name(self._folder), self._stage, elapsed, left)
 
-    def finish(self, state: State) -> None:
-        """Say that it is ready, unless it was when the caller came."""
-        if self._told:
+    def ready(self, state: State) -> None:
+        """Log that the server is ready, unless it was ready at once."""
+        if self._last_report:
             seconds = time.monotonic() - self._began
             self._log.info("%s is ready after %.0f s at %s", _name(self._folder), seconds, ", ".join(state.urls))
 
     def failure(self, state: State) -> EngineError:
-        """The error for a server that ended, with the end of its log told beside it."""
+        """The error for a server that ended; logs the last lines of its log."""
         log = self._folder.log(state.failed)
         if state.phase is Phase.STOPPED:
             return EngineError(f"{_name(self._folder)} was stopped: {state.reason}")
@@ -216,20 +215,20 @@ class _News:
             self._log.error("the last lines of %s:\n%s", log, "\n".join(lines))
         return EngineError(f"{_name(self._folder)} is not to be had: {state.reason}; its log is {log}")
 
-    def _tell_waiting(self, since: float) -> None:
+    def _report_waiting(self, since: float) -> None:
         if time.time() - since < _TURN_SECONDS:
             return
-        if not self._told or time.monotonic() - self._told > _TURN_NEWS_SECONDS:
+        if not self._last_report or time.monotonic() - self._last_report > _TURN_REPORT_SECONDS:
             gpus = set(self._folder.specification.gpus)
             others = [
                 _name(other)
                 for other in server_folders()
                 if other != self._folder and gpus & set(other.specification.gpus) and other.supervised
             ]
-            self._say("%s waits for its turn on the GPU of %s", _name(self._folder), ", ".join(others) or "another")
+            self._say("%s waits for the GPU of %s", _name(self._folder), ", ".join(others) or "another")
 
     def _say(self, message: str, *arguments: object) -> None:
-        self._told = time.monotonic()
+        self._last_report = time.monotonic()
         self._log.info(message, *arguments)
 
 
@@ -258,10 +257,3 @@ def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
 
 def _name(folder: ServerFolder) -> str:
     return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"
-
-
-def _runtime() -> Path:
-    try:
-        return runtime_folder()
-    except OSError as error:
-        raise EngineError(f"no folder for the servers' locks: {error}") from None

@@ -1,4 +1,4 @@
-"""The managed servers of this machine, for people."""
+"""The managed servers that run on this machine."""
 
 import os
 import signal
@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resources.errors import EngineError
-from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, State, server_folders
+from resources.vllm.supervisor.server_state import (
+    POLL,
+    Phase,
+    ServerFolder,
+    Specification,
+    State,
+    no_runtime_folder,
+    server_folders,
+)
 
 _STOP_SECONDS = 60.0
 """A server's grace, and the killing of one that does not use it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RunningServer:
     """A server as it is now; `users` are the processes that hold a lease on it."""
 
     folder: ServerFolder
@@ -36,17 +44,21 @@ class Server:
         return max(0.0, last_use + self.specification.idle_seconds - time.time())
 
 
-def servers() -> list[Server]:
-    """Every server of this user that runs or is about to."""
-    found: list[Server] = []
-    for folder in server_folders():
+def servers() -> list[RunningServer]:
+    """Every server of this user that runs or is about to. Raises `EngineError` without a folder to look in."""
+    try:
+        folders = list(server_folders())
+    except OSError as error:
+        raise EngineError(no_runtime_folder(error)) from None
+    found: list[RunningServer] = []
+    for folder in folders:
         state = folder.state
         if state is not None and folder.supervised and state.phase not in (Phase.STOPPED, Phase.FAILED):
-            found.append(Server(folder, folder.specification, state, _lock_holders(folder.lease)))
+            found.append(RunningServer(folder, folder.specification, state, _lock_holders(folder.lease)))
     return found
 
 
-def stop(server: Server, force: bool = False) -> None:
+def stop(server: RunningServer, force: bool = False) -> None:
     """Stop a server and return when its last process is gone. Raises `EngineError` for one in use, unless forced."""
     if server.users and not force:
         users = ", ".join(map(str, server.users))

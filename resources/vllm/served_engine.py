@@ -1,4 +1,4 @@
-"""What the engines that run on a model server have in common: its fields, its clients, its figures."""
+"""The base of engines whose model runs on a server: their fields, their worker pool, their figures."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -7,8 +7,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field, PrivateAttr
 
 from resources.engine import Engine
-from resources.vllm.client.client import Patience
-from resources.vllm.client.worker_pool import Crew, Handler
+from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.handler import Handler
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")
@@ -16,11 +17,11 @@ Made = TypeVar("Made")
 Figures = defaultdict[str, float]
 
 _IN_FLIGHT = 1.5
-"""Requests under way for each sequence the server runs: the surplus is being decoded and normalised meanwhile."""
+"""Requests in flight for each sequence the server runs: it decodes and normalises the surplus meanwhile."""
 
 
 class ServedEngine(Engine):
-    """An engine whose model is on a `VLLMServer`, asked from as many processes as keep it busy."""
+    """An engine whose model is on a `VLLMServer`, used from as many client processes as keep it busy."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset(
         {"server", "processes", "threads", "in_flight", "request_seconds", "retry_seconds"}
@@ -29,11 +30,11 @@ class ServedEngine(Engine):
     server: VLLMServer = Field(description="The server that the model runs on.")
     processes: int = Field(default=0, ge=0, description="Client processes; 0: one for every four cores, 1: a thread.")
     threads: int = Field(default=2, ge=1, description="Pages prepared at once in each client process.")
-    in_flight: int = Field(default=0, ge=0, description="Requests under way; 0: from the server's sequences.")
+    in_flight: int = Field(default=0, ge=0, description="Requests in flight; 0: from the server's sequences.")
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
-    _served: dict[str, float | str] = PrivateAttr(default_factory=dict)
+    _server_figures: dict[str, float | str] = PrivateAttr(default_factory=dict)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
     @property
@@ -44,29 +45,29 @@ class ServedEngine(Engine):
         return self.server.recipe_parts()
 
     def report(self) -> dict[str, float | str]:
-        """The sums that the engine's handlers count in the last run, and the server's own figures."""
-        return {**self._figures, **self._served}
+        """The sums of the handlers' figures in the last run, and the server's own figures."""
+        return {**self._figures, **self._server_figures}
 
-    def worked(
+    def run_jobs(
         self,
         jobs: Iterable[Job],
         make: Callable[[], Handler[Job, Any, tuple[Made, Figures]]],
         lost: Callable[[Job, str], Made],
     ) -> Iterator[Made]:
-        """What the handlers that `make` makes, one in each client process, get out of the jobs; see `Crew`."""
+        """Run jobs in a `WorkerPool` and yield their results, in order of completion."""
         self._figures.clear()
-        self._served.clear()
-        crew = Crew(
+        self._server_figures.clear()
+        pool = WorkerPool(
             server=self.server,
             make=make,
             lost=lambda job, reason: (lost(job, reason), defaultdict(float)),
             slots=self.in_flight or self._slots(),
-            patience=Patience(self.request_seconds, wait=self.retry_seconds),
+            retry=RetryPolicy(self.request_seconds, wait=self.retry_seconds),
             processes=self.processes,
             threads=self.threads,
-            told=self._served.update,
+            on_metrics=self._server_figures.update,
         )
-        for made, figures in crew.run(jobs):
+        for made, figures in pool.run(jobs):
             for name, value in figures.items():
                 self._figures[name] += value
             yield made

@@ -8,132 +8,69 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
 
 import dagster as dg
-from pydantic import Field, model_validator
 
 from resources.errors import EngineError
 from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.lease import healed, leased, restarted
-from resources.vllm.supervisor.gpu_turns import visible
+from resources.vllm.lease import lease_server, restart_replica, restart_server
+from resources.vllm.server_fields import VLLMServerFields
+from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, served_models, version
 from resources.vllm.supervisor.server_state import POLL, Specification
 
-_PROTOCOL = 2
-"""Of the files that clients and supervisors share; one of another number is left to its own."""
+_PROTOCOL = 3
+"""Of the files that clients and supervisors share. Servers of another protocol are other servers."""
 
 _LIFECYCLE = frozenset(
-    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "sleep_seconds", "hang_seconds", "max_restarts"}
+    {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
 )
-"""How a server is kept, not which one it is: its first user decides."""
+"""How long a server is kept, not which one it is: its first user decides."""
 
-_UNTOLD = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
-"""A question about itself that a server does not answer, or answers otherwise than vLLM."""
+_NO_ANSWER = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
+"""What a server raises that does not answer a question about itself, or not as vLLM does."""
 
 
-class VLLMServer(dg.ConfigurableResource):
+class VLLMServer(VLLMServerFields):
     """One model on vLLM, managed on this machine or run by someone else.
 
     Nothing starts before `lease()`. A managed server needs Linux.
     """
 
-    model: str = Field(description="Hub repository or folder of a checkpoint.")
-    revision: str | None = Field(default=None, description="Commit of the Hub repository; a folder has none.")
-    version: str = Field(default="", description="vLLM release that must be running, as in 0.32.0; empty for any.")
-    runner: Literal["generate", "pooling"] = Field(default="generate", description="pooling for embeddings.")
-    dtype: str = Field(default="auto", description="Type of weights and activations.")
-    quantization: str | None = Field(default=None, description="For instance fp8.")
-    kv_cache_dtype: str | None = Field(default=None, description="Type of the KV cache when not the weights'.")
-
-    mode: Literal["managed", "external"] = Field(default="managed", description="external: use `urls`, start nothing.")
-    urls: list[str] = Field(default=[], description="External servers, equal replicas, each http://host:port.")
-    api_key_env: str = Field(default="", description="Environment variable that holds the external servers' key.")
-    command: list[str] = Field(default=["vllm", "serve"], description="What serves; arguments are appended.")
-    env: dict[str, str] = Field(default={}, description="Additions to the server's environment.")
-    extra_flags: list[str] = Field(default=[], description="Further arguments; none that changes results.")
-
-    gpus: list[int] = Field(default=[0], description="GPUs by index among the visible ones; none for a CPU build.")
-    share_gpu: bool = Field(default=False, description="It fits beside other servers that say so too.")
-    replicas: int = Field(default=1, ge=1, description="Servers of their own, given the GPUs by turns.")
-    port: int = Field(default=0, ge=0, le=65_535, description="First replica's port; 0 for any free one.")
-    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1, description="Share of a card's memory.")
-    kv_cache_memory: str | None = Field(default=None, description="Fixed size of the KV cache, as in 128M.")
-
-    max_model_len: int = Field(default=16_384, ge=1, description="Tokens of a prompt with its picture and answer.")
-    max_num_seqs: int = Field(default=256, ge=1, description="Requests worked on at once.")
-    max_num_batched_tokens: int = Field(default=16_384, ge=1, description="Tokens in one step of the engine.")
-    images_per_prompt: int = Field(default=1, ge=0, description="Pictures that a request may carry.")
-    max_image_tokens: int = Field(default=6144, ge=0, description="Of the largest picture that clients send.")
-    api_server_count: int = Field(default=1, ge=1, description="Processes that answer HTTP and prepare pictures.")
-    renderer_workers: int = Field(default=1, ge=1, description="Threads of each that prepare prompts.")
-    prefix_caching: bool = Field(default=False, description="Worth it only for prompts that begin alike.")
-    mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures, for repeated ones only.")
-    mm_processor: dict[str, Any] | None = Field(default=None, description="vLLM's --mm-processor-kwargs.")
-    speculative: dict[str, Any] | None = Field(default=None, description="vLLM's --speculative-config.")
-
-    start_timeout: float = Field(default=1800, gt=0, description="Seconds for a start; the first fetches weights.")
-    turn_timeout: float = Field(default=86_400, gt=0, description="Seconds to wait for other servers' work on the GPU.")
-    idle_seconds: float = Field(default=600, ge=0, description="Without a lease, after which it is stopped.")
-    yield_seconds: float = Field(
-        default=20, ge=0, description="The same when another server waits for the GPU; longer than from step to step."
-    )
-    sleep_seconds: float = Field(
-        default=0,
-        ge=0,
-        description="How long it may sleep, its weights in the host's memory, instead of being stopped for another "
-        "server; 0: never. vLLM's development endpoints are then open to whoever has an account on the machine.",
-    )
-    hang_seconds: float = Field(default=30, gt=0, description="Without any progress, after which it hangs.")
-    max_restarts: int = Field(default=3, ge=0, description="Within an hour; one more death is an error.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.mode == "external" and not self.urls:
-            raise ValueError("urls: an external server needs at least one URL")
-        if not self.revision and not self._folder.is_dir():
-            raise ValueError(f"revision: {self.model} is no folder here, so a commit of it must be pinned")
-        if self.images_per_prompt and self.max_image_tokens > min(self.max_num_batched_tokens, self.max_model_len):
-            raise ValueError(
-                f"max_image_tokens: a picture of {self.max_image_tokens} tokens exceeds max_num_batched_tokens "
-                f"({self.max_num_batched_tokens}) or max_model_len ({self.max_model_len}) and would be refused"
-            )
-        return self
-
     @contextmanager
     def lease(self) -> Iterator[Endpoint]:
-        """Use the server for as long as the context is held.
+        """Keep the server running until the context ends.
 
-        It is started if need be, its log told to Dagster; later steps, runs and commands find it
-        warm. Raises `EngineError` with the likely cause when it cannot be had.
+        Starts it if need be and passes its log on to Dagster; later steps, runs and commands find it warm.
+        Raises `EngineError` with the likely cause when the server cannot be had.
         """
         if self.mode == "external":
             yield self._external(self.hang_seconds)
             return
-        with leased(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
+        with lease_server(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
             yield endpoint
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
-        """The endpoint that replaces one which died or hangs, within a lease.
+        """The endpoint that replaces one that died or hangs, within a lease.
 
         Any number of callers cause one restart, and none when the server proves to be alive. An
         external server is waited for. Raises `EngineError` when `max_restarts` are used up.
         """
         if self.mode == "external":
             return self._external(self.start_timeout)
-        return restarted(endpoint, dg.get_dagster_logger("vllm"))
+        return restart_server(endpoint, dg.get_dagster_logger("vllm"))
 
-    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        """The endpoint as it is now; a managed replica at `url` that hangs is restarted while the others go on.
+    def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        """Have a managed replica at `url` restarted if it hangs, while the others go on, within a lease.
 
-        Returns at once, within a lease. The owner of external servers looks after them.
+        Returns the endpoint as it is now, at once. External servers are left to their owner.
         """
         if self.mode == "external":
             return endpoint
-        return healed(endpoint, url, reason, dg.get_dagster_logger("vllm"))
+        return restart_replica(endpoint, url, reason, dg.get_dagster_logger("vllm"))
 
     def recipe_parts(self) -> dict[str, str]:
         """What of the server determines results: the weights by commit or content, the types, vLLM's version.
@@ -142,7 +79,7 @@ class VLLMServer(dg.ConfigurableResource):
         """
         return {
             "model": self.model if self.revision else "folder",
-            "revision": self.revision or _content(self._folder),
+            "revision": self.revision or _content(self.folder),
             "dtype": self.dtype,
             "quantization": self.quantization or "",
             "kv_cache_dtype": self.kv_cache_dtype or "",
@@ -160,16 +97,7 @@ class VLLMServer(dg.ConfigurableResource):
     def key(self) -> str:
         """Names the running server: two configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}
-        return fingerprint({"protocol": _PROTOCOL, "stamp": _stamp(self._folder), **parts})
-
-    @property
-    def checkpoint(self) -> str:
-        """The model as the server is told it, in whichever folder that runs: a repository, or a whole path."""
-        return str(self._folder.absolute()) if self._folder.is_dir() else self.model
-
-    @property
-    def _folder(self) -> Path:
-        return Path(self.model).expanduser()
+        return fingerprint({"protocol": _PROTOCOL, "stamp": _stamp(self.folder), **parts})
 
     def _specification(self) -> Specification:
         if sys.platform != "linux":
@@ -204,7 +132,7 @@ class VLLMServer(dg.ConfigurableResource):
         return (os.path.abspath(program), *words)
 
     def _external(self, seconds: float) -> Endpoint:
-        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
         if self.api_key_env and not key:
             raise EngineError(f"{self.api_key_env}, which is to hold the key of {self.urls[0]}, is not set")
         targets = [
@@ -225,7 +153,7 @@ class VLLMServer(dg.ConfigurableResource):
     def _check_version(self, target: Target) -> None:
         try:
             running = version(target)
-        except _UNTOLD as error:
+        except _NO_ANSWER as error:
             raise EngineError(
                 f"{target.url} does not say which vLLM it is ({error}), the profile says {self.version}; "
                 "leave `version` empty for a server that has none"
@@ -238,7 +166,7 @@ class VLLMServer(dg.ConfigurableResource):
     def _problem(self, target: Target) -> str:
         try:
             names = served_models(target)
-        except _UNTOLD as error:
+        except _NO_ANSWER as error:
             return f"{target.url}: {error}"
         return f"{target.url} serves {', '.join(names)}"
 

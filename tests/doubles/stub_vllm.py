@@ -2,13 +2,11 @@
 
 An engine process, in a process group of its own, makes the answers one after the other and does not
 mind the end of the server, as vLLM's does not.
-It reads "read" from every picture and gives every text a vector of STUB_WIDTH equal numbers. Asleep it
-holds no GPU and answers nothing.
+It reads "read" from every picture and gives every text a vector of STUB_WIDTH equal numbers.
 Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
 answer), STUB_HELD (not to start while this file is there), STUB_LAST_WORDS (print these and fail),
 STUB_LOSE_PORT (fail once, leaving this file), STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt
-around its picture), STUB_GPU (a file that only one server awake may hold), STUB_INSOMNIA (not to fall
-asleep) and STUB_COMA (not to wake up).
+around its picture), and STUB_GPU (a file that only one server may hold).
 """
 
 import argparse
@@ -21,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -43,7 +40,6 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.model = model
         self.answered = 0
-        self.asleep = False
         self.gpu = os.open(os.environ.get("STUB_GPU", os.devnull), os.O_RDWR | os.O_CREAT)
         self.take_gpu()
         self.lock = threading.Lock()
@@ -62,18 +58,6 @@ class Server(ThreadingHTTPServer):
                 sys.stdout.write("torch.OutOfMemoryError: CUDA out of memory.\n")
                 sys.stdout.flush()
                 os._exit(1)
-
-    def sleep(self) -> None:
-        if "STUB_INSOMNIA" in os.environ:
-            raise NotImplementedError
-        fcntl.flock(self.gpu, fcntl.LOCK_UN)
-        self.asleep = True
-
-    def wake_up(self) -> None:
-        if "STUB_COMA" in os.environ:
-            raise NotImplementedError
-        self.take_gpu()
-        self.asleep = False
 
     def generate(self) -> None:
         with self.lock:
@@ -98,26 +82,11 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200 if self.path in pages else 404, pages.get(self.path, ""))
 
     def do_POST(self) -> None:
-        orders: dict[str, Callable[[], None]] = {"/sleep?level=1": self.server.sleep, "/wake_up": self.server.wake_up}
-        order = orders.get(self.path)
-        if order is not None:
-            if "VLLM_SERVER_DEV_MODE" not in os.environ or "--enable-sleep-mode" not in sys.argv:
-                self._answer(404, "")
-                return
-            try:
-                order()
-            except NotImplementedError:
-                self._answer(500, "")
-            else:
-                self._answer(200, "{}")
-            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.headers.get("Authorization") != f"Bearer {os.environ['VLLM_API_KEY']}":
             self._answer(401, '{"error": "Unauthorized"}')
         elif body["model"] != self.server.model:
             self._answer(404, '{"error": "no such model"}')
-        elif self.server.asleep:
-            self._answer(503, '{"error": "asleep"}')
         else:
             self.server.generate()
             self._answer(200, json.dumps(answer(self.path, body)))

@@ -49,7 +49,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def fields(tmp_path: Path) -> dict[str, Any]:
-    """What both servers have in common; the double dies of memory when two are awake on a GPU that is not shared."""
+    """What both servers have in common; the double dies of memory when two run on a GPU that is not shared."""
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     tokenizer = qwen_tokenizer()
@@ -89,24 +89,16 @@ def check(home: Path) -> None:
             assert set(states.values()) == {"ok"}
 
 
-@pytest.mark.parametrize("sleep_seconds", [0, 3600])
-def test_one_run_reads_and_embeds_by_turns(
-    sleep_seconds: float, fields: dict[str, Any], tmp_path: Path, runtime: Path
-) -> None:
-    result = run(tmp_path / "home", {**fields, "sleep_seconds": sleep_seconds})
-    assert result.success
+def test_one_run_reads_and_embeds_by_turns(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    assert run(tmp_path / "home", fields).success
     check(tmp_path / "home")
     states = [ServerFolder(path.parent).state for path in runtime.glob("*/state.json")]
-    boots = [state.boot for state in states if state]
-    assert len(boots) == 2
-    if sleep_seconds:
-        assert boots == [1, 1]
+    assert len([state for state in states if state]) == 2
 
 
-@pytest.mark.parametrize("sleep_seconds", [0, 3600])
-def test_two_runs_at_once_both_end(sleep_seconds: float, fields: dict[str, Any], tmp_path: Path) -> None:
+def test_two_runs_at_once_both_end(fields: dict[str, Any], tmp_path: Path) -> None:
     homes = [tmp_path / name for name in ("one", "two")]
-    words = json.dumps({**fields, "sleep_seconds": sleep_seconds})
+    words = json.dumps(fields)
     runs = [
         subprocess.Popen([sys.executable, "-c", RUN, str(home), words], cwd=ROOT, env={**os.environ, "PYTHONPATH": "."})
         for home in homes

@@ -1,4 +1,4 @@
-"""The client and its crew against a server that misbehaves: every job ends once, whatever happens."""
+"""The client and its worker pool against a server that misbehaves: every job ends once, whatever happens."""
 
 import asyncio
 import itertools
@@ -16,31 +16,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiohttp import web
 
 from resources.errors import EngineError
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.fair_queue import Turns
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.fair_queue import FairQueue
 from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from tests.doubles.http_double import Asked, HttpDouble, echo, error, says, truncated
 
 PATH = "/v1/chat/completions"
-HASTY = Patience(seconds=5.0, attempts=4, wait=0.001)
+HASTY = RetryPolicy(seconds=5.0, attempts=4, wait=0.001)
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
 
 
 @dataclass
 class Servers:
-    """The `Server` protocol over doubles: each restart goes to the next one, and nobody heals replicas."""
+    """The `Server` protocol over doubles: each restart goes to the next one, and nobody restarts replicas."""
 
     doubles: list[HttpDouble]
     leases: int = 0
     restarts: list[Endpoint] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     @contextmanager
     def lease(self) -> Iterator[Endpoint]:
@@ -53,8 +54,8 @@ class Servers:
             raise EngineError("the server keeps dying")
         return self._endpoint(len(self.restarts))
 
-    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        self.doubts.append(url)
+    def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        self.reports.append(url)
         return endpoint
 
     def _endpoint(self, *at: int) -> Endpoint:
@@ -70,19 +71,19 @@ class Pair(Servers):
 
 
 class Moving(Pair):
-    """The first comes back at another URL once it is doubted."""
+    """The first comes back at another URL once it is reported."""
 
-    def heal(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        super().heal(endpoint, url, reason)
+    def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        super().restart_replica(endpoint, url, reason)
         return self._endpoint(2, 1)
 
 
 class Fixed:
-    """A link to servers that nobody restarts."""
+    """A source of servers that nobody restarts."""
 
     def __init__(self, *urls: str) -> None:
         self._endpoint = Endpoint(urls, "secret", "glm", images=False)
-        self.doubts: list[str] = []
+        self.reports: list[str] = []
 
     async def current(self) -> tuple[int, Endpoint]:
         return 1, self._endpoint
@@ -90,9 +91,9 @@ class Fixed:
     async def renew(self, generation: int, reason: str) -> None:
         raise EngineError(reason)
 
-    def doubt(self, generation: int, url: str, reason: str) -> None:
+    def report_unhealthy(self, generation: int, url: str, reason: str) -> None:
         assert url in reason
-        self.doubts.append(reason)
+        self.reports.append(reason)
 
 
 def body(text: str) -> bytes:
@@ -114,9 +115,9 @@ async def ask(client: Client, text: str = "x", flow: str = "page") -> str:
     return (await client.post(PATH, body(text), words, flow, 1.0))[0]
 
 
-def one(double: HttpDouble, patience: Patience = HASTY) -> str:
+def one(double: HttpDouble, retry: RetryPolicy = HASTY) -> str:
     async def run() -> str:
-        async with Client(Fixed(double.url), 4, patience) as client:
+        async with Client(Fixed(double.url), 4, retry) as client:
             return await ask(client)
 
     return asyncio.run(run())
@@ -181,7 +182,7 @@ def test_an_answer_that_drips_is_given_up_in_time() -> None:
 
     with HttpDouble(drip) as double:
         with pytest.raises(Unanswered, match="no answer within"):
-            one(double, Patience(seconds=0.3, attempts=9, wait=0.001))
+            one(double, RetryPolicy(seconds=0.3, attempts=9, wait=0.001))
         assert len(double.asked) == 2
 
 
@@ -247,25 +248,25 @@ def hanging(well: threading.Event) -> Callable[[Asked], Awaitable[web.StreamResp
 
 def test_a_replica_that_hangs_is_reported_and_used_again_once_it_answers() -> None:
     well = threading.Event()
-    once = Patience(seconds=0.5, attempts=2, wait=0.001)  # its hang is all that a request bears
+    once = RetryPolicy(seconds=0.5, attempts=2, wait=0.001)  # its hang is all that a request bears
 
     async def run(bad: HttpDouble, good: HttpDouble) -> None:
-        link = Fixed(bad.url, good.url)
-        async with Client(link, 8, once) as client:
+        source = Fixed(bad.url, good.url)
+        async with Client(source, 8, once) as client:
             assert len(await asyncio.gather(*(ask(client, str(i)) for i in range(12)))) == 12
             lost = len(bad.asked)
             assert lost == 4
-            await until(lambda: len(link.doubts) > 1)
-            assert set(link.doubts) == {f"{bad.url} hangs: it generates nothing"}
+            await until(lambda: len(source.reports) > 1)
+            assert set(source.reports) == {f"{bad.url} hangs: it generates nothing"}
             await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
             assert len(bad.asked) == lost
             well.set()
             async with asyncio.timeout(SOON):
                 while len(bad.asked) == lost:
                     await ask(client)
-            told = len(link.doubts)
+            told = len(source.reports)
             await asyncio.gather(*(ask(client, str(i)) for i in range(12)))
-            assert len(link.doubts) == told
+            assert len(source.reports) == told
 
     with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble() as good:
         asyncio.run(run(bad, good))
@@ -281,7 +282,7 @@ def test_what_a_replica_does_not_answer_in_time_is_not_lost_when_it_has_just_hun
         return says(asked.prompt)
 
     async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
-        once = Patience(seconds=0.5, attempts=2, wait=0.001)
+        once = RetryPolicy(seconds=0.5, attempts=2, wait=0.001)
         async with Client(Fixed(bad.url, good.url), 4, once) as client:
             return await asyncio.gather(*(ask(client, str(i)) for i in range(4)))
 
@@ -297,7 +298,7 @@ def test_all_that_is_under_way_at_a_replica_leaves_it_when_one_request_finds_it_
     monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 3600)
 
     async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
-        async with Client(Fixed(bad.url, good.url), 8, Patience(seconds=3600, wait=0.001)) as client:
+        async with Client(Fixed(bad.url, good.url), 8, RetryPolicy(seconds=3600, wait=0.001)) as client:
             patient = [asyncio.create_task(ask(client, str(i))) for i in range(2)]
             await until(lambda: bad.asked and good.asked)
             monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 0.1)
@@ -315,9 +316,9 @@ def test_a_replica_that_takes_no_connection_is_gone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("resources.vllm.client.client._CONNECT_SECONDS", 0.2)
 
     async def run(url: str, good: HttpDouble) -> tuple[str, list[str]]:
-        link = Fixed(url, good.url)
-        async with Client(link, 4, HASTY) as client:
-            return await ask(client), link.doubts
+        source = Fixed(url, good.url)
+        async with Client(source, 4, HASTY) as client:
+            return await ask(client), source.reports
 
     with socket.socket() as full, socket.socket() as only, HttpDouble() as good:
         full.bind(("127.0.0.1", 0))
@@ -342,13 +343,13 @@ def test_what_is_under_way_is_bounded() -> None:
 
 
 def served(slots: int, asks: list[tuple[str, float]]) -> list[str]:
-    """The flows in the order of their turns, when all ask at once and each turn takes one step of the loop."""
+    """The flows in the order of their queue, when all ask at once and each turn takes one step of the loop."""
 
     async def run() -> list[str]:
-        turns, order = Turns(slots), []
+        queue, order = FairQueue(slots), []
 
         async def one(flow: str, cost: float) -> None:
-            async with turns.turn(flow, cost):
+            async with queue.slot(flow, cost):
                 order.append(flow)
                 await asyncio.sleep(0)
 
@@ -372,10 +373,10 @@ def test_a_costly_region_delays_its_own_page_only() -> None:
 
 def test_a_large_page_is_not_starved_by_a_stream_of_small_ones() -> None:
     async def run() -> int:
-        turns, served = Turns(1), Counter[str]()
+        queue, served = FairQueue(1), Counter[str]()
 
         async def one(flow: str) -> None:
-            async with turns.turn(flow, 1.0):
+            async with queue.slot(flow, 1.0):
                 served[flow] += 1
                 await asyncio.sleep(0)
 
@@ -391,10 +392,10 @@ def test_a_large_page_is_not_starved_by_a_stream_of_small_ones() -> None:
 
 def test_a_cancelled_turn_gives_its_slot_back() -> None:
     async def run() -> None:
-        turns = Turns(1)
+        queue = FairQueue(1)
 
         async def hold() -> None:
-            async with turns.turn("a", 1.0):
+            async with queue.slot("a", 1.0):
                 await asyncio.sleep(60)
 
         holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
@@ -402,7 +403,7 @@ def test_a_cancelled_turn_gives_its_slot_back() -> None:
         for task in (waiter, holder):
             task.cancel()
         await asyncio.gather(holder, waiter, return_exceptions=True)
-        async with asyncio.timeout(5), turns.turn("b", 1.0):
+        async with asyncio.timeout(5), queue.slot("b", 1.0):
             pass
 
     asyncio.run(run())
@@ -438,8 +439,8 @@ def lost(job: list[str], reason: str) -> tuple[str, ...]:
     return ("lost", job[0], reason)
 
 
-def crew(servers: Servers, slots: int = 8, processes: int = 1, **kill: str) -> Crew[Any, Any, tuple[str, ...]]:
-    return Crew(servers, partial(Asking, **kill), lost, slots, HASTY, processes=processes)
+def pool(servers: Servers, slots: int = 8, processes: int = 1, **kill: str) -> WorkerPool[Any, Any, tuple[str, ...]]:
+    return WorkerPool(servers, partial(Asking, **kill), lost, slots, HASTY, processes=processes)
 
 
 async def parrot(asked: Asked) -> web.StreamResponse:
@@ -452,7 +453,7 @@ def jobs(count: int, words: int = 3) -> list[list[str]]:
 
 def test_every_job_comes_back_once_from_several_processes() -> None:
     with HttpDouble(parrot) as double:
-        results = list(crew(Servers([double]), processes=2).run(jobs(20)))
+        results = list(pool(Servers([double]), processes=2).run(jobs(20)))
         assert sorted(results) == sorted(map(tuple, jobs(20)))
         assert len(double.asked) == 60
 
@@ -466,7 +467,7 @@ def test_jobs_are_taken_as_the_server_answers() -> None:
             yield job
 
     with HttpDouble(parrot) as double:
-        results = crew(Servers([double]), slots=2).run(stream())
+        results = pool(Servers([double]), slots=2).run(stream())
         next(results)
         # Two under way, two waiting, and a job for each thread that prepares.
         assert len(taken) <= 8
@@ -475,13 +476,13 @@ def test_jobs_are_taken_as_the_server_answers() -> None:
 
 def test_no_server_is_started_for_no_work() -> None:
     servers = Servers([HttpDouble()])
-    assert list(crew(servers).run([])) == []
+    assert list(pool(servers).run([])) == []
     assert servers.leases == 0
 
 
 def test_a_job_that_cannot_be_prepared_leaves_the_others() -> None:
     with HttpDouble(parrot) as double:
-        results = list(crew(Servers([double])).run([["raise"], *jobs(3)]))
+        results = list(pool(Servers([double])).run([["raise"], *jobs(3)]))
     assert [result for result in results if result[0] == "lost"] == [
         ("lost", "raise", "preparing it failed: ValueError: cannot be prepared")
     ]
@@ -490,7 +491,7 @@ def test_a_job_that_cannot_be_prepared_leaves_the_others() -> None:
 
 def test_what_no_job_can_be_prepared_without_ends_the_run() -> None:
     with HttpDouble(parrot) as double, pytest.raises(EngineError, match="the disk is full"):
-        list(crew(Servers([double])).run([["full"], *jobs(3)]))
+        list(pool(Servers([double])).run([["full"], *jobs(3)]))
 
 
 def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sent_again() -> None:
@@ -506,7 +507,7 @@ def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sen
 
         first = stack.enter_context(HttpDouble(die_at_ten))
         servers = Servers([first, second])
-        results = list(crew(servers, slots=4).run(jobs(10)))
+        results = list(pool(servers, slots=4).run(jobs(10)))
         assert sorted(results) == sorted(map(tuple, jobs(10)))
         assert len(servers.restarts) == 1
         answered = {asked.prompt for asked in first.asked[:10]}
@@ -522,8 +523,8 @@ def test_a_server_that_hangs_is_replaced() -> None:
 
     with HttpDouble(never, probe=never) as hanging, HttpDouble(parrot) as good:
         servers = Servers([hanging, good])
-        brisk = Patience(seconds=0.5, attempts=4, wait=0.001)
-        results = list(Crew(servers, Asking, lost, 4, brisk, processes=1).run(jobs(4)))
+        brisk = RetryPolicy(seconds=0.5, attempts=4, wait=0.001)
+        results = list(WorkerPool(servers, Asking, lost, 4, brisk, processes=1).run(jobs(4)))
         assert sorted(results) == sorted(map(tuple, jobs(4)))
         assert len(servers.restarts) == 1
 
@@ -532,7 +533,7 @@ def test_two_processes_that_lose_the_server_together_lead_to_one_restart() -> No
     with HttpDouble() as gone, HttpDouble(parrot) as good:
         gone.die()
         servers = Servers([gone, good])
-        assert len(list(crew(servers, processes=2).run(jobs(12)))) == 12
+        assert len(list(pool(servers, processes=2).run(jobs(12)))) == 12
         assert len(servers.restarts) == 1
 
 
@@ -551,9 +552,9 @@ def test_a_replica_that_came_back_at_another_url_is_used_there() -> None:
                 given.append([f"{number}.0"])
                 yield given[-1]
 
-        results = list(crew(servers, processes=2).run(stream()))
+        results = list(pool(servers, processes=2).run(stream()))
         assert sorted(results) == sorted(map(tuple, given))
-        assert servers.doubts == [gone.url]
+        assert servers.reports == [gone.url]
         assert servers.restarts == []
 
 
@@ -570,13 +571,13 @@ def test_pages_are_prepared_while_a_replica_is_looked_at(monkeypatch: pytest.Mon
 
     with HttpDouble(hanging(well), probe=hanging(well)) as bad, HttpDouble(parrot) as good:
         servers = Pair([bad, good])
-        patience = Patience(seconds=3600, wait=0.001)
-        coming = Crew(servers, Asking, lost, 4, patience, processes=1, threads=1).run(stream())
+        retry = RetryPolicy(seconds=3600, wait=0.001)
+        coming = WorkerPool(servers, Asking, lost, 4, retry, processes=1, threads=1).run(stream())
         results = []
         while not bad.probes:
             results.append(next(coming))
         results += [next(coming) for _ in range(30)]  # more than were prepared
-        assert servers.doubts == []
+        assert servers.reports == []
         well.set()
         assert sorted([*results, *coming]) == sorted(map(tuple, given))
 
@@ -585,7 +586,7 @@ def test_a_server_that_cannot_be_restarted_ends_the_run_with_its_reason() -> Non
     with HttpDouble() as gone:
         gone.die()
         with pytest.raises(EngineError, match="keeps dying"):
-            list(crew(Servers([gone])).run(jobs(3)))
+            list(pool(Servers([gone])).run(jobs(3)))
 
 
 def test_a_request_that_outlives_no_server_is_given_up() -> None:
@@ -597,7 +598,7 @@ def test_a_request_that_outlives_no_server_is_given_up() -> None:
 
     with ExitStack() as stack:
         doubles = [stack.enter_context(HttpDouble(poison)) for _ in range(4)]
-        results = list(crew(Servers(doubles), slots=1).run([["poison"], ["fine"]]))
+        results = list(pool(Servers(doubles), slots=1).run([["poison"], ["fine"]]))
     assert ("fine",) in results
     assert any(result[0] == "lost" and "died 3 times" in result[2] for result in results)
 
@@ -605,7 +606,7 @@ def test_a_request_that_outlives_no_server_is_given_up() -> None:
 def test_a_killed_client_process_is_replaced_and_its_other_jobs_are_done(tmp_path: Path) -> None:
     marker = tmp_path / "kills"
     with HttpDouble(echo) as double:
-        results = list(crew(Servers([double]), processes=2, kill="5.0", marker=str(marker)).run(jobs(12)))
+        results = list(pool(Servers([double]), processes=2, kill="5.0", marker=str(marker)).run(jobs(12)))
     assert len(results) == 12
     assert [result[:2] for result in results if result[0] == "lost"] == [("lost", "5.0")]
     assert len(marker.read_text()) == 2
@@ -613,14 +614,13 @@ def test_a_killed_client_process_is_replaced_and_its_other_jobs_are_done(tmp_pat
 
 def test_a_result_that_cannot_travel_is_a_bug_and_says_so() -> None:
     with HttpDouble(parrot) as double, pytest.raises(EngineError, match="cannot be handed over"):
-        list(crew(Servers([double]), processes=2).run([["unpicklable"]]))
+        list(pool(Servers([double]), processes=2).run([["unpicklable"]]))
 
 
 def test_a_caller_that_stops_early_leaves_nothing_running() -> None:
     with HttpDouble(parrot) as double:
-        results = crew(Servers([double]), processes=2).run(jobs(50))
+        results = pool(Servers([double]), processes=2).run(jobs(50))
         next(results)
+        assert len(psutil.Process().children()) == 2
         results.close()  # type: ignore[attr-defined]
-        import multiprocessing
-
-        assert multiprocessing.active_children() == []
+        assert psutil.Process().children() == []

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 from kopub_cli.serve import app
 from resources.errors import EngineError
-from resources.vllm.client.client import Client, Patience
-from resources.vllm.client.worker_pool import Crew
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.plugin import SWITCH
@@ -32,7 +32,7 @@ from resources.vllm.running_servers import servers, stop
 from resources.vllm.server import VLLMServer
 from resources.vllm.server_metrics import parse, report
 from resources.vllm.supervisor.diagnosis import likely_cause
-from resources.vllm.supervisor.gpu_turns import visible
+from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
@@ -404,19 +404,19 @@ def test_a_replica_that_hangs_is_restarted_by_itself_while_a_run_goes_on(fields:
                 given.append(str(number))
                 yield given[-1]
 
-        crew = Crew(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, Patience(1.0, 4, 0.01), 1)
-        results = list(crew.run(stream()))
+        pool = WorkerPool(server, Reading, lambda job, reason: f"{job} lost: {reason}", 8, RetryPolicy(1.0, 4, 0.01), 1)
+        results = list(pool.run(stream()))
         assert sorted(results) == sorted(f"{text} read" for text in given)
         assert get(endpoint, "/processes", 0) == before[0]
         assert not set(get(endpoint, "/processes", 1)) & set(before[1])
 
 
-def test_only_the_replica_in_doubt_is_looked_at(pair: VLLMServer, runtime: Path) -> None:
+def test_only_the_reported_replica_is_probed(pair: VLLMServer, runtime: Path) -> None:
     with pair.lease() as endpoint:
         before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
         for _, engine in before:
             os.kill(engine, signal.SIGSTOP)  # the first is as one that works on something long
-        assert pair.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint
+        assert pair.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint
         until(ready(pair, runtime, endpoint.boot + 1))
         os.kill(before[0][1], signal.SIGCONT)
         generate(endpoint)
@@ -425,16 +425,16 @@ def test_only_the_replica_in_doubt_is_looked_at(pair: VLLMServer, runtime: Path)
         assert get(endpoint, "/processes", 1) != before[1]
 
 
-def test_a_replica_doubted_without_reason_or_too_late_lives_on(pair: VLLMServer, runtime: Path) -> None:
+def test_a_replica_reported_without_reason_or_too_late_lives_on(pair: VLLMServer, runtime: Path) -> None:
     with pair.lease() as endpoint:
         before = get(endpoint, "/processes", 1)
         os.kill(before[1], signal.SIGSTOP)
-        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        pair.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(pair, runtime, endpoint.boot + 1))
         healed = get(endpoint, "/processes", 1)
         assert healed != before
         ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # of who asked for the old one
-        now = pair.heal(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
+        now = pair.restart_replica(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
         assert (now.boot, now.urls) == (endpoint.boot + 1, endpoint.urls)
         until(ready(pair, runtime, endpoint.boot + 2))
         assert get(endpoint, "/processes", 1) == healed
@@ -451,9 +451,9 @@ def test_who_comes_while_a_replica_is_restarted_waits_for_it(
     with server.lease() as endpoint:
         held.touch()
         os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
-        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(lambda: state_of(server, runtime).phase is Phase.STARTING)
-        assert server.heal(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
+        assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
         assert "starting, 1 restarts" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
         generate(endpoint)
         other = client(fields, 0)
@@ -473,9 +473,9 @@ def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
     with server.lease() as endpoint:
         lost.unlink()
         os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
-        server.heal(endpoint, endpoint.urls[1], "it hangs")
+        server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(server, runtime, endpoint.boot + 1))
-        now = server.heal(endpoint, endpoint.urls[1], "nobody listens")
+        now = server.restart_replica(endpoint, endpoint.urls[1], "nobody listens")
         assert now.urls[0] == endpoint.urls[0]
         assert now.urls[1] != endpoint.urls[1]
         generate(now, replica=1)
@@ -485,7 +485,7 @@ def test_a_replica_that_lost_its_port_is_found_at_the_new_one(
 
 def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLLMServer, runtime: Path) -> None:
     with pair.lease() as endpoint:
-        pair.heal(endpoint, endpoint.urls[1], "it hangs")
+        pair.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(ready(pair, runtime, endpoint.boot + 1))
         for replica in (0, 1):
             os.kill(get(endpoint, "/processes", replica)[1], signal.SIGSTOP)
@@ -497,7 +497,7 @@ def test_a_server_that_hangs_after_one_of_its_replicas_did_is_replaced(pair: VLL
 def test_nothing_is_done_for_a_replica_of_external_servers(fields: dict[str, Any], runtime: Path) -> None:
     with VLLMServer(**fields).lease() as managed:
         external = VLLMServer(mode="external", model="m", revision="r", urls=list(managed.urls))
-        assert external.heal(managed, managed.urls[0], "it hangs") == managed
+        assert external.restart_replica(managed, managed.urls[0], "it hangs") == managed
         assert not list(runtime.glob("*/restart-*"))
 
 
@@ -608,7 +608,7 @@ def test_an_unknown_cause_is_the_last_error_without_its_prefixes() -> None:
     assert "SIGKILL" in likely_cause(["INFO all is well"], status=137)
 
 
-# --- turns on a GPU -----------------------------------------------------------------------------
+# --- servers that share a GPU -----------------------------------------------------------------------------
 
 
 def test_a_waiting_server_gets_the_gpu_of_one_that_nobody_uses(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -642,110 +642,6 @@ def test_servers_that_fit_share_a_gpu(fields: dict[str, Any]) -> None:
         assert one.urls != other.urls
 
 
-@pytest.fixture
-def sleepers(fields: dict[str, Any], tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two servers of one GPU, both able to sleep; the double dies of memory when both are awake."""
-    env = {**fields["env"], "STUB_GPU": str(tmp_path / "the-gpu")}
-    ocr = {**fields, "env": env, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0.2, "sleep_seconds": 3600}
-    return ocr, {**ocr, "max_num_seqs": 8}
-
-
-def test_a_server_sleeps_while_another_has_the_gpu_and_wakes_as_it_was(
-    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
-    lives: list[tuple[int, list[int]]] = []
-    for server in (ocr, embedding) * 3:
-        with server.lease() as endpoint:
-            generate(endpoint)
-            lives.append((endpoint.boot, get(endpoint, "/processes")))
-        assert state_of(server, runtime).phase is Phase.READY
-    assert lives[0::2] == [lives[0]] * 3  # the same processes, never started again
-    assert lives[1::2] == [lives[1]] * 3
-    assert state_of(ocr, runtime).phase is Phase.SLEEPING
-    assert "is woken up" in caplog.text
-    assert {server.state.phase for server in servers()} == {Phase.READY, Phase.SLEEPING}
-
-
-def test_a_used_server_is_not_sent_to_sleep(sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path) -> None:
-    ocr, embedding = sleepers
-    with VLLMServer(**ocr).lease() as endpoint:
-        other = client(embedding, 0)
-        until(lambda: any(server.state.phase is Phase.WAITING for server in servers()))
-        generate(endpoint)
-        assert state_of(VLLMServer(**ocr), runtime).phase is Phase.READY
-    assert said(other)
-    assert other.wait(SOON) == 0
-
-
-def test_a_sleeper_is_stopped_when_nobody_wakes_it(
-    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
-) -> None:
-    ocr, embedding = (VLLMServer(**{**fields, "sleep_seconds": 0.3}) for fields in sleepers)
-    with ocr.lease():
-        pass
-    with embedding.lease():
-        until(lambda: state_of(ocr, runtime).phase is Phase.STOPPED)
-    with ocr.lease() as endpoint:
-        assert endpoint.boot == 2
-        generate(endpoint)
-
-
-@pytest.mark.parametrize(("fault", "boot"), [("STUB_INSOMNIA", 2), ("STUB_COMA", 2)])
-def test_a_server_that_does_not_sleep_or_wake_is_started_anew(
-    fault: str, boot: int, sleepers: tuple[dict[str, Any], dict[str, Any]]
-) -> None:
-    ocr, embedding = sleepers
-    faulty = VLLMServer(**{**ocr, "env": {**ocr["env"], fault: "1"}})
-    with faulty.lease():
-        pass
-    with VLLMServer(**embedding).lease() as endpoint:
-        generate(endpoint)
-    with faulty.lease() as endpoint:
-        assert endpoint.boot == boot
-        generate(endpoint)
-
-
-def test_a_sleeper_that_was_killed_is_started_anew(
-    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
-) -> None:
-    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
-    with ocr.lease() as endpoint:
-        pid = get(endpoint, "/processes")[0]
-    with embedding.lease():
-        assert state_of(ocr, runtime).phase is Phase.SLEEPING
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: state_of(ocr, runtime).phase is Phase.STOPPED)
-    with ocr.lease() as endpoint:
-        generate(endpoint)
-
-
-def test_a_killed_supervisor_of_a_sleeper_takes_it_along(
-    sleepers: tuple[dict[str, Any], dict[str, Any]], runtime: Path
-) -> None:
-    ocr, embedding = (VLLMServer(**fields) for fields in sleepers)
-    with ocr.lease() as endpoint:
-        pids = set(get(endpoint, "/processes"))
-    with embedding.lease() as endpoint:
-        os.kill(state_of(ocr, runtime).supervisor, signal.SIGKILL)
-        until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-        generate(endpoint)  # the GPU is its own all the while
-    with ocr.lease() as endpoint:
-        generate(endpoint)
-
-
-def test_replicas_sleep_and_wake_together(sleepers: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    ocr, embedding = ({**fields, "env": {"OF_TEST": fields["env"]["OF_TEST"]}} for fields in sleepers)
-    two = VLLMServer(**{**ocr, "replicas": 2, "gpus": [0, 1]})
-    with two.lease() as first:
-        pass
-    with VLLMServer(**{**embedding, "gpus": [1]}).lease() as endpoint:
-        generate(endpoint)
-    with two.lease() as again:
-        assert again.boot == first.boot
-        assert again.alive(SOON)
-
-
 def test_a_gpu_is_an_index_among_the_visible_ones() -> None:
     assert visible([0, 1], None) == ("0", "1")
     assert visible([1], "4,GPU-7f") == ("GPU-7f",)
@@ -758,7 +654,7 @@ def test_a_gpu_is_an_index_among_the_visible_ones() -> None:
 
 def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, Any], monkeypatch: Any) -> None:
     with VLLMServer(**fields).lease() as managed:
-        monkeypatch.setenv("OUR_KEY", managed.api_key)
+        monkeypatch.setenv("OUR_KEY", f"{managed.api_key}\n")  # as from a file
         external = {"mode": "external", "model": managed.model, "api_key_env": "OUR_KEY", "hang_seconds": 1.0}
         urls = [managed.urls[0], f"http://127.0.0.1:{free_port()}"]
         with VLLMServer(**external, urls=urls).lease() as endpoint:
@@ -796,6 +692,10 @@ def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatc
         ({"model": "zai-org/GLM-OCR"}, "a commit of it must be pinned"),
         ({"max_image_tokens": 6144, "max_num_batched_tokens": 4096}, "6144 tokens exceeds"),
         ({"mode": "external"}, "at least one URL"),
+        ({"mode": "external", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL of a server"),
+        ({"mode": "external", "urls": ["http://localhost:http"]}, "is no URL of a server"),
+        ({"command": []}, "at least 1 item"),
+        ({"gpus": [-1]}, "greater than or equal to 0"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )
@@ -918,6 +818,16 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
     assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
     assert run(app, ["stop"]).exit_code == 0
     assert not processes(tmp_path)
+
+
+def test_a_runtime_folder_that_cannot_be_used_is_one_line(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "file"))
+    with pytest.raises(EngineError, match="no folder for the servers' locks"):
+        VLLMServer(**fields).lease().__enter__()
+    assert isinstance(CliRunner().invoke(app, ["status"]).exception, EngineError)
 
 
 def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, Any], tmp_path: Path) -> None:

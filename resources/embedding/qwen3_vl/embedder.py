@@ -89,7 +89,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
-        yield from self.worked((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
+        yield from self.run_jobs((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(texts, self.instruction)
@@ -120,7 +120,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def _embed_texts(self, texts: Iterable[tuple[str, str]], instruction: str) -> Iterator[Embedding]:
         make = partial(TextEmbeddingHandler, self._settings(instruction), self.tokenizer_file())
-        yield from self.worked((TextJob(id, text) for id, text in texts), make, _lost)
+        yield from self.run_jobs((TextJob(id, text) for id, text in texts), make, _lost)
 
     def _settings(self, instruction: str) -> EmbeddingSettings:
         return EmbeddingSettings(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)

@@ -13,12 +13,12 @@ import numpy as np
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
-from resources.embedding.qwen3_vl.page_images import page_image
+from resources.embedding.qwen3_vl.page_images import check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.images import decode
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.fair_queue import together
+from resources.vllm.client.fair_queue import gather_all
 from resources.vllm.client.http_errors import Refused, Unanswered
 
 _SURE = 3
@@ -99,13 +99,13 @@ class EmbeddingHandler:
         if ready.settled is not None:
             return ready.settled, ready.figures
         try:
-            answers = await together(self._request(ready, request, client) for request in ready.requests)
+            answers = await gather_all(self._request(ready, request, client) for request in ready.requests)
             made = Embedding(ready.id, State.OK, self._pooled(answers))
         except Refused as error:
             made = await self._refused(ready, str(error))
         except (Unanswered, _Unusable) as error:
             made = Embedding(ready.id, State.FAILED, reason=str(error))
-        ready.figures["requests_repeated"] += client.take_repeats()
+        ready.figures["requests_repeated"] += client.take_retries()
         return made, ready.figures
 
     async def _refused(self, prepared: PreparedJob, reason: str) -> Embedding:
@@ -161,12 +161,7 @@ class PageEmbeddingHandler(EmbeddingHandler):
 
     def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
         super().__init__(settings, tokenizer)
-        try:
-            import torch  # noqa: F401 imported here, because the first pages would all wait for it
-        except ImportError:
-            raise EngineError(
-                "pages are resized with PyTorch, which is not installed here; install kopub[gpu]"
-            ) from None
+        check_resizer()
 
     def prepare(self, job: PageJob) -> PreparedJob:
         """Decode and resize the page, unless its bytes can go as they are."""

@@ -1,9 +1,10 @@
 """Page images for Qwen3-VL-Embedding: resized to the model's size without further loss. Pure, on a CPU."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from resources.errors import UndecodableImage
+from resources.errors import EngineError, UndecodableImage
 from resources.pages.channels import grey_as_one_channel
 from resources.pages.images import decode, inspect, is_plain
 from resources.pages.patches import whole_patches
@@ -20,6 +21,8 @@ MAX_ASPECT = 200
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
 """Formats that the server decodes as the authors do. A TIFF is sent as the PNG of its pixels."""
 
+_NO_TORCH = "pages are resized with PyTorch, which is not installed here; install kopub[gpu]"
+
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
@@ -34,10 +37,16 @@ class PageImage:
     untouched: bool
 
 
+def check_resizer() -> None:
+    """Raise `EngineError` where PyTorch is not installed, without its import, which takes two seconds of CPU."""
+    if find_spec("torch") is None:
+        raise EngineError(_NO_TORCH)
+
+
 def page_image(data: bytes, max_tokens: int) -> PageImage:
     """A page of at most `max_tokens` tokens: the source's bytes where their size is right, else resized.
 
-    Raises `UndecodableImage`.
+    Raises `UndecodableImage`, or `EngineError` where PyTorch cannot be imported.
     """
     info = inspect(data)
     if max(info.width, info.height) > MAX_ASPECT * min(info.width, info.height):
@@ -53,12 +62,17 @@ def page_image(data: bytes, max_tokens: int) -> PageImage:
 def _resized(data: bytes, size: tuple[int, int]) -> "np.ndarray":
     """The page's pixels at another (width, height), (height, width, 3) or, where they are grey, (height, width).
 
-    By what transformers' own preprocessor resizes with, an eighth of the work of Pillow's bicubic,
-    which the authors' code uses: one value in 6,000 is a grey level off. OpenCV's is another filter.
+    PyTorch resizes as transformers' own preprocessor does, with an eighth of the work of Pillow's bicubic, which the
+    authors' code uses: one value in 6,000 is a grey level off. OpenCV's bicubic is another filter.
+    It is imported with the first page that has to be resized. Raises `EngineError` where it cannot be.
     """
     import numpy as np
-    import torch
-    from torch.nn.functional import interpolate
+
+    try:
+        import torch
+        from torch.nn.functional import interpolate
+    except ImportError:
+        raise EngineError(_NO_TORCH) from None
 
     pixels = torch.from_numpy(np.require(decode(data), requirements="W")).permute(2, 0, 1)[None]
     small = interpolate(pixels, size=(size[1], size[0]), mode="bicubic", antialias=True)

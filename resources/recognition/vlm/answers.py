@@ -144,3 +144,8 @@ def _foreign(text: str, scripts: Collection[str]) -> Defect | None:
 def _shown(unit: str) -> str:
     line = " ".join(unit.split())
     return repr(line if len(line) <= 40 else f"{line[:40]}…")
+
+
+def as_written(text: str, task: Task) -> str:
+    """An answer whose model says nothing about it beside the text itself."""
+    return text

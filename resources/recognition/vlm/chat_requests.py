@@ -68,7 +68,7 @@ def _frame(model: str, prompt: str, media_type: str, options: str) -> Frame:
 def read_answer(answer: Any) -> Answer:
     """The answer in a response. Raises `LookupError`, `TypeError` or `ValueError` for JSON that is no whole one."""
     choice = answer["choices"][0]
-    # A server that is stopped or sent to sleep sends what it has so far, with status 200, as "abort".
+    # A server that is stopped sends what it has so far, with status 200, as "abort".
     if choice["finish_reason"] not in _FINISHED:
         raise ValueError(f"it ended by {choice['finish_reason']!r}")
     text = choice["message"]["content"]

@@ -21,7 +21,7 @@ from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_at
 from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.fair_queue import together
+from resources.vllm.client.fair_queue import gather_all
 from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class VlmReader:
         good: dict[bytes, CachedAnswer] = {}
         requests = sorted(ready.requests, key=lambda request: -request.image.tokens)
         read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
-        ready.figures["requests_repeated"] += client.take_repeats()
+        ready.figures["requests_repeated"] += client.take_retries()
         if self._cache is not None and good:
             await asyncio.get_running_loop().run_in_executor(None, self._cache.add, good)
         texts = sorted((*ready.settled, *read), key=lambda text: text.index)
@@ -216,7 +216,7 @@ class VlmReader:
         else:
             loop = asyncio.get_running_loop()
             images = await loop.run_in_executor(None, self._images, prepared.job, request.region, attempt)
-        parts = await together(self._request(client, prepared, request.region, image, attempt) for image in images)
+        parts = await gather_all(self._request(client, prepared, request.region, image, attempt) for image in images)
         return parts[0] if len(parts) == 1 else _joined(request.region.task, parts)
 
     def _images(self, job: PageJob, region: Region, attempt: Attempt) -> list[RegionImage]:
@@ -246,11 +246,6 @@ class VlmReader:
             return _no_reading(problem, f"the server refused it: {error}")
         prepared.figures["answer_tokens"] += answer.tokens
         return self._judged(answer, region.task, seconds)
-
-
-def as_written(text: str, task: Task) -> str:
-    """The `clean` of a model that adds no marks of its own."""
-    return text
 
 
 def _no_reading(problem: Problem, reason: str) -> _Reading:

@@ -15,8 +15,9 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
+from resources.recognition.vlm.answers import as_written
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
-from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader, as_written
+from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader
 from resources.recognition.vlm.region_images import RegionImage
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
@@ -79,7 +80,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
-        yield from self.worked(jobs, partial(VlmReader, self._settings()), _lost)
+        yield from self.run_jobs(jobs, partial(VlmReader, self._settings()), _lost)
 
     @abstractmethod
     def most_image_tokens(self) -> int:

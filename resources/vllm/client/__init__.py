@@ -1,1 +1,4 @@
-"""What asks a model server: client processes and their HTTP client. They import no Dagster, torch or vLLM."""
+"""The clients of model servers: an HTTP client, and a pool of worker processes that use it.
+
+A worker process imports no Dagster, torch, transformers, vLLM or pandas, so that it starts in a fraction of a second.
+"""

@@ -1,4 +1,4 @@
-"""A bounded number of requests at a time, given out fairly."""
+"""A queue that bounds the requests in flight and shares them fairly between jobs."""
 
 import asyncio
 import heapq
@@ -10,9 +10,9 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 
-async def together(asked: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """All answers, or the first error, once every one has ended: none goes on for a job that is done."""
-    ended = await asyncio.gather(*asked, return_exceptions=True)
+async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
+    """All answers, or the first error, once every request has ended: none goes on for a job that is done."""
+    ended = await asyncio.gather(*requests, return_exceptions=True)
     answers: list[Answer] = []
     for each in ended:
         if isinstance(each, BaseException):
@@ -21,55 +21,56 @@ async def together(asked: Iterable[Awaitable[Answer]]) -> list[Answer]:
     return answers
 
 
-class Turns:
-    """A bounded number of requests at a time, given out fairly between flows.
+class FairQueue:
+    """`slots` for requests in flight, given out fairly between flows.
 
-    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request may start when the
-    others have had as much as it had. A flow of many or costly requests delays itself only, and
-    none starves.
+    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request starts once the others have had as much
+    as it had. A flow of many or costly requests delays itself only, and none starves.
     """
 
     def __init__(self, slots: int) -> None:
         self._free = slots
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
-        self._now = 0.0
+        self._virtual_time = 0.0
         self._finish: dict[Hashable, float] = {}
+        """Virtual time at which a flow's last request ends."""
         self._open: dict[Hashable, int] = {}
-        self._moved = asyncio.Event()
+        """Requests of a flow that wait or are in flight."""
+        self._shrunk = asyncio.Event()
 
-    async def fewer_waiting(self, than: int) -> None:
-        """Return once fewer than `than` requests wait for their turn."""
-        while len(self._waiting) >= than:
-            self._moved.clear()
-            await self._moved.wait()
+    async def wait_below(self, limit: int) -> None:
+        """Return once fewer than `limit` requests wait for a slot."""
+        while len(self._waiting) >= limit:
+            self._shrunk.clear()
+            await self._shrunk.wait()
 
     @asynccontextmanager
-    async def turn(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
-        """Hold one of the slots; `cost` is in any unit that is the same for all flows."""
-        start = max(self._now, self._finish.get(flow, 0.0))
+    async def slot(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
+        """Hold a slot; `cost` is in any unit that is the same for all flows."""
+        start = max(self._virtual_time, self._finish.get(flow, 0.0))
         self._finish[flow] = start + cost
         self._open[flow] = self._open.get(flow, 0) + 1
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (start, next(self._numbers), mine))
-        self._give()
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (start, next(self._numbers), granted))
+        self._grant()
         try:
-            await mine
+            await granted
             yield
         finally:
-            if mine.done() and not mine.cancelled():
+            if granted.done() and not granted.cancelled():
                 self._free += 1
             self._open[flow] -= 1
             if not self._open[flow]:
                 del self._open[flow], self._finish[flow]
-            self._give()
+            self._grant()
 
-    def _give(self) -> None:
+    def _grant(self) -> None:
         while self._free and self._waiting:
-            start, _, next_one = heapq.heappop(self._waiting)
-            self._moved.set()
-            if next_one.done():
+            start, _, granted = heapq.heappop(self._waiting)
+            self._shrunk.set()
+            if granted.done():
                 continue
-            self._now = start
+            self._virtual_time = start
             self._free -= 1
-            next_one.set_result(None)
+            granted.set_result(None)

@@ -1,4 +1,4 @@
-"""What can be wrong with a request or an answer, as HTTP tells it."""
+"""The errors of a request to a model server, by HTTP status."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from resources.errors import EngineError
 
-_SERVER_FAULTS = 500
+_SERVER_ERRORS = 500
 _SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
 """In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
 _MESSAGE = 300
@@ -19,27 +19,27 @@ class Refused(Exception):
 
 
 class TooLarge(Refused):
-    """It would take a smaller one: HTTP 413, or what vLLM says of a prompt or a picture of too many tokens."""
+    """A smaller request would be taken: HTTP 413, or vLLM's message for a prompt or picture of too many tokens."""
 
 
 class Unanswered(Exception):
-    """The bounded number of attempts is used up, and the server lives."""
+    """The attempts are used up, although the server is alive."""
 
 
-class Passing(Exception):
-    """A fault that may pass: 408, 429, 5xx, a cut connection, an answer that is not whole."""
+class TransientError(Exception):
+    """A fault that may pass: 408, 429, 5xx, a cut connection, an incomplete answer. `retry_after` is in seconds."""
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
 
 
-class TimedOut(Passing):
-    """No answer in the time that one has."""
+class AnswerTimeout(TransientError):
+    """No answer within the seconds of the retry policy."""
 
 
-class Gone(Exception):
-    """Nobody listens there."""
+class ServerGone(Exception):
+    """The server does not listen, or hangs."""
 
 
 def check(status: int, headers: Any, content: bytes, url: str) -> None:
@@ -51,8 +51,8 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
         raise EngineError(
             f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
         )
-    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_FAULTS:
-        raise Passing(message, _seconds(headers.get("Retry-After")))
+    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_ERRORS:
+        raise TransientError(message, _seconds(headers.get("Retry-After")))
     too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
     raise TooLarge(message) if too_large else Refused(message)
 

@@ -64,16 +64,6 @@ def probe(target: Target, seconds: float) -> None:
     _post(target, "/v1/chat/completions", {"messages": messages, "max_tokens": 1}, seconds)
 
 
-def put_to_sleep(target: Target, seconds: float) -> None:
-    """Have it move its weights to the host's memory and leave the GPU. Raises as `probe` does."""
-    _order(target, "/sleep?level=1", seconds)
-
-
-def wake_up(target: Target, seconds: float) -> None:
-    """Have it take its place on the GPU again. Raises as `probe` does."""
-    _order(target, "/wake_up", seconds)
-
-
 def answers(target: Target, seconds: float) -> bool:
     """Whether the server gets anything done within `seconds`.
 
@@ -118,10 +108,6 @@ def _get(target: Target, path: str, seconds: float) -> str:
 def _post(target: Target, path: str, body: dict[str, Any], seconds: float) -> None:
     data = json.dumps({"model": target.model, **body}).encode()
     _open(target, urllib.request.Request(target.url + path, data, {"Content-Type": "application/json"}), seconds)
-
-
-def _order(target: Target, path: str, seconds: float) -> None:
-    _open(target, urllib.request.Request(target.url + path, b""), seconds)
 
 
 def _open(target: Target, request: urllib.request.Request, seconds: float) -> str:

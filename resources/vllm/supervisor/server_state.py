@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,9 @@ class Phase(StrEnum):
     """Where a server is in its life."""
 
     WAITING = "waiting"
-    """For its turn on the GPU."""
+    """For the GPU."""
     STARTING = "starting"
     READY = "ready"
-    SLEEPING = "sleeping"
-    """Off the GPU, its weights in the host's memory, until someone wants it again."""
-    WAKING = "waking"
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -63,7 +60,6 @@ class Specification:
     turn_timeout: float = 86_400.0
     idle_seconds: float = 600.0
     yield_seconds: float = 20.0
-    sleep_seconds: float = 0.0
     hang_seconds: float = 30.0
     max_restarts: int = 3
 
@@ -136,7 +132,10 @@ class ServerFolder:
 
     @property
     def specification(self) -> Specification:
-        values = json.loads((self.path / "specification.json").read_text("utf-8"))
+        known = {field.name for field in fields(Specification)}
+        stored = json.loads((self.path / "specification.json").read_text("utf-8"))
+        # A supervisor of another version of this code may have written more.
+        values = {name: value for name, value in stored.items() if name in known}
         return Specification(**{**values, "command": tuple(values["command"]), "gpus": tuple(values["gpus"])})
 
     def write_specification(self, specification: Specification) -> None:
@@ -187,6 +186,11 @@ def runtime_folder() -> Path:
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(f"{folder} must belong to you alone (mode 0700); set KOPUB_RUNTIME to another folder")
     return folder
+
+
+def no_runtime_folder(error: OSError) -> str:
+    """The message for a person when `runtime_folder` fails."""
+    return f"no folder for the servers' locks: {error}"
 
 
 def server_folders() -> Iterator[ServerFolder]:

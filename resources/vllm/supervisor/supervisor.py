@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from resources.vllm.supervisor import gpu_turns
-from resources.vllm.supervisor.probe import BadProbe, NotListening, answers, probe, put_to_sleep, wake_up
+from resources.vllm.supervisor.gpu_lock import hold_gpus, requested
+from resources.vllm.supervisor.probe import answers
 from resources.vllm.supervisor.processes import kill_orphans
 from resources.vllm.supervisor.replica import GUARD_SECONDS, PortLost, Replica, ServerFailed
 from resources.vllm.supervisor.server_state import (
@@ -36,8 +36,6 @@ _RESTART_WINDOW = 3600.0
 """Restarts older than this say nothing about the server's health now."""
 _PORTS_TRIED = 3
 """Free ports that another process may snatch away before the server binds one."""
-_SLEEP_SECONDS = 60.0
-"""To copy the weights of one GPU to the host's memory, or back."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -47,12 +45,12 @@ class Stop(Exception):
 
 
 class Supervisor:
-    """One server's life, from its turn on the GPU to its stop. Its public state is in the folder."""
+    """One server's life, from the lock on its GPU to its stop. Its public state is in the folder."""
 
     def __init__(self, folder: ServerFolder) -> None:
         self._folder = folder
         self._specification = folder.specification
-        self._kept: tuple[int, ...] = ()
+        self._locks: tuple[int, ...] = ()
         self._last_use = time.time()
         before = folder.state
         boot = before.boot + 1 if before else 1
@@ -64,7 +62,7 @@ class Supervisor:
         self._publish(Phase.WAITING)
 
     def run(self) -> None:
-        """Live until stopped; never raises for what the state can say."""
+        """Run until stopped. A failure is in the state, not raised."""
         self._publish(Phase.WAITING, supervisor=os.getpid())
         phase, reason, failed = Phase.STOPPED, "", 0
         try:
@@ -72,14 +70,14 @@ class Supervisor:
             specification = self._specification
             with (
                 locked(self._folder.processes, fcntl.LOCK_EX, GUARD_SECONDS) as processes,
-                gpu_turns.turn(
-                    self._folder.path.parent, specification.gpus, specification.share_gpu, self._wait
-                ) as turn,
+                hold_gpus(
+                    self._folder.path.parent, specification.gpus, specification.share_gpu, self._wait_for_gpu
+                ) as gpus,
             ):
-                self._kept = (processes, *turn.descriptors)
+                self._locks = (processes, *gpus)
                 self._start()
                 while True:
-                    self._watch(turn)
+                    self._watch()
                     time.sleep(POLL)
         except Stop as stop:
             reason = str(stop)
@@ -113,7 +111,7 @@ class Supervisor:
 
     def _bring_up(self, replicas: list[Replica], **changes: object) -> None:
         for replica in replicas:
-            replica.start(self._kept)
+            replica.start(self._locks)
         self._publish(Phase.STARTING, sessions=self._sessions(), **changes)
         deadline = time.monotonic() + self._specification.start_timeout
         for replica in replicas:
@@ -124,7 +122,7 @@ class Supervisor:
                 except PortLost:
                     replica.stop()
                     replica.new_port()
-                    replica.start(self._kept)
+                    replica.start(self._locks)
                     self._publish(Phase.STARTING, sessions=self._sessions())
             else:
                 raise ServerFailed(
@@ -135,86 +133,45 @@ class Supervisor:
     def _sessions(self) -> tuple[tuple[int, int], ...]:
         return tuple(replica.session for replica in self._replicas)
 
-    def _watch(self, turn: gpu_turns.Turn) -> None:
-        """One look at the server, at its users and at who else wants the GPU."""
+    def _watch(self) -> None:
+        """Look once at the server, at its users and at who else requests the GPU."""
         unused = self._unused()
         broken = self._ended()
         if broken and unused is not None:
             raise ServerFailed(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
-        doubted = self._doubted()
-        if broken or doubted:
+        reported = self._reported()
+        if broken or reported:
             requests = self._requests()
-            self._restart(broken, doubted)
+            self._restart(broken, reported)
             for request in requests:
                 request.unlink(missing_ok=True)
         elif unused is not None:
             limit = self._specification.idle_seconds
-            wanted = gpu_turns.wanted(self._folder.path.parent, self._specification.gpus)
-            if wanted:
+            if requested(self._folder.path.parent, self._specification.gpus):
                 limit = min(limit, self._specification.yield_seconds)
-            if unused >= limit and wanted and self._specification.sleep_seconds:
-                self._make_way(turn)
-            elif unused >= limit:
+            if unused >= limit:
                 self._stop_unused(limit)
-
-    def _make_way(self, turn: gpu_turns.Turn) -> None:
-        """Sleep while others use the GPU, and return awake; stop after `sleep_seconds`, or when it will not sleep."""
-        lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
-        if lease is None:
-            return
-        try:
-            self._publish(Phase.SLEEPING)
-            try:
-                for replica in self._replicas:
-                    put_to_sleep(replica.target, _SLEEP_SECONDS)
-            except (NotListening, BadProbe, TimeoutError) as error:
-                raise Stop(f"another server waits for the GPU, and it does not sleep: {error}") from None
-            turn.give()
-        finally:
-            os.close(lease)  # who came meanwhile finds it sleeping
-        while self._unused() is not None:
-            if time.time() - self._state.since >= self._specification.sleep_seconds or self._ended():
-                self._stop_unused(self._specification.sleep_seconds)
-            time.sleep(POLL)
-        self._publish(Phase.WAITING)
-        turn.take()
-        self._publish(Phase.WAKING)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Be ready again; what does not wake is started anew."""
-        broken: list[Replica] = []
-        for replica in self._replicas:
-            try:
-                wake_up(replica.target, _SLEEP_SECONDS)
-                probe(replica.target, _SLEEP_SECONDS)
-            except (NotListening, BadProbe, TimeoutError):
-                broken.append(replica)
-        if broken:
-            self._restart(broken, [])
-        else:
-            self._publish(Phase.READY)
 
     def _ended(self) -> list[Replica]:
         return [replica for replica in self._replicas if replica.ended()]
 
     def _requests(self) -> list[Path]:
-        """Where clients ask for a restart now: of the whole server, then of each replica."""
+        """The files by which clients request a restart: of the whole server, then of each replica."""
         of = (None, *range(len(self._replicas)))
         return [self._folder.restart_request(self._state.boot, index) for index in of]
 
-    def _doubted(self) -> list[Replica]:
-        """Replicas that clients found hanging."""
+    def _reported(self) -> list[Replica]:
+        """Replicas that clients reported as hanging."""
         everyone, *each = (request.exists() for request in self._requests())
         return [replica for replica, asked in zip(self._replicas, each, strict=True) if asked or everyone]
 
-    def _restart(self, broken: list[Replica], doubted: list[Replica]) -> None:
-        """Start anew what is broken, and what proves to hang of what is doubted; no other replica is looked at."""
+    def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
+        """Restart the broken replicas, and those reported ones that prove to hang. No other replica is probed."""
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
-        for replica in doubted:
+        for replica in reported:
             if replica not in broken and not answers(replica.target, self._specification.hang_seconds):
                 broken.append(replica)
-        if not broken:  # whoever asked was mistaken, and now has an answer
+        if not broken:  # the report was a mistake; the new boot tells the client so
             self._publish(Phase.READY, boot=self._state.boot + 1)
             return
         recent = tuple(at for at in self._state.restarts if time.time() - at < _RESTART_WINDOW)
@@ -239,7 +196,7 @@ class Supervisor:
         if lease is not None:  # held until this process ends: who comes now waits, and then starts a new server
             raise Stop(f"nobody used it for {limit:g} s")
 
-    def _wait(self, name: str) -> None:
+    def _wait_for_gpu(self, name: str) -> None:
         """Wait for a GPU that another server holds."""
         if self._unused() is not None and time.time() - self._state.since > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
@@ -253,7 +210,7 @@ class Supervisor:
 
 
 def main(path: str) -> int:
-    """Claim the folder, then live on as a process of one's own."""
+    """Claim the folder, then run on as a process of its own."""
     folder = ServerFolder(Path(path))
     deadline = time.monotonic() + _CLAIM_SECONDS
     while try_lock(folder.supervisor, fcntl.LOCK_EX) is None:  # its descriptor is kept open to the end

@@ -1,0 +1,97 @@
+"""The messages between a worker pool and its workers. All travel pickled through the worker's pipe."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.handler import Handler
+from resources.vllm.endpoint import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """`slots` requests may be in flight in the worker; `threads` prepare jobs."""
+
+    slots: int
+    retry: RetryPolicy
+    threads: int
+
+
+# --- from the pool to a worker ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message to a worker process."""
+
+    make: Callable[[], Handler[Any, Any, Any]]
+    settings: WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job for the worker; `number` identifies it in the answers."""
+
+    number: int
+    job: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NewEndpoint:
+    """The endpoint to use from now on. Each new one has a higher `generation`."""
+
+    generation: int
+    endpoint: Endpoint
+
+
+# --- from a worker to the pool ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """The worker has room for one more job."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """The result of a job."""
+
+    number: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """The job could not be done; the run goes on."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRequest:
+    """The worker needs an endpoint newer than `generation`."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnhealthyReport:
+    """The replica at `url` is gone or hangs, while other replicas of `generation` answer."""
+
+    generation: int
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The run cannot go on; `reason` is one line for a person."""
+
+    reason: str
+
+
+ToWorker = NewJob | NewEndpoint
+FromWorker = JobRequest | JobDone | JobLost | EndpointRequest | UnhealthyReport | WorkerFailed

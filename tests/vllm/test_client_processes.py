@@ -1,0 +1,121 @@
+"""The client processes of a model server as the system sees them: what they import, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from resources.errors import EngineError
+from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
+from tests.support.pool_process import COMMAND, Endless, NoServer
+from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
+
+ROOT = Path(__file__).resolve().parents[2]
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
+READY_SECONDS = 1.0
+"""CPU seconds until a client process asks for its first job."""
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SOON
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
+    return value
+
+
+def test_a_recognizer_s_client_process_is_light(tmp_path: Path) -> None:
+    for report in recognizer_reports(tmp_path).values():
+        assert report.ready.cpu_seconds < READY_SECONDS
+        assert report.prepared.heavy == ()
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="pages are resized with PyTorch")
+@pytest.mark.skipif(find_spec("tokenizers") is None, reason="texts are counted with the model's tokenizer")
+def test_an_embedder_s_client_process_is_light_until_it_resizes_a_page(tmp_path: Path) -> None:
+    for name, report in embedder_reports(tmp_path).items():
+        assert report.ready.cpu_seconds < READY_SECONDS
+        assert report.ready.heavy == ()
+        assert report.prepared.heavy == (("torch",) if name == RESIZED else ())
+
+
+@pytest.fixture
+def pool_process(tmp_path: Path) -> Any:
+    """A process with a pool of two workers, in a process group of its own as a shell starts it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def started(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    return until(lambda: len(found := psutil.Process(process.pid).children()) == 2 and found)
+
+
+def at_work(folder: Path) -> bool:
+    return len(list(folder.iterdir())) >= 4
+
+
+@pytest.mark.parametrize("moment", ["starting", "working"])
+def test_ctrl_c_ends_the_client_processes_quietly(
+    moment: str, pool_process: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    workers = started(pool_process)
+    if moment == "working":
+        until(lambda: at_work(tmp_path))
+    os.killpg(pool_process.pid, signal.SIGINT)
+    assert pool_process.communicate(timeout=SOON)[1] == "interrupted\n"
+    assert pool_process.returncode == 130
+    until(lambda: not any(worker.is_running() for worker in workers))
+
+
+def test_a_client_process_ignores_ctrl_c(pool_process: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    workers = started(pool_process)
+    until(lambda: at_work(tmp_path))
+    for worker in workers:
+        worker.send_signal(signal.SIGINT)
+    os.kill(pool_process.pid, signal.SIGINT)
+    assert pool_process.communicate(timeout=SOON)[1] == "interrupted\n"
+    assert (tmp_path / "closed").exists()
+
+
+def test_the_client_processes_of_a_killed_run_end_by_themselves(
+    pool_process: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    workers = started(pool_process)
+    until(lambda: at_work(tmp_path))
+    pool_process.kill()
+    until(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
+    assert pool_process.communicate(timeout=SOON)[1] == ""
+    assert (tmp_path / "closed").exists()
+
+
+def test_a_handler_that_a_process_cannot_import_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lost_class = type("Lost", (Endless,), {"__module__": "__main__"})
+    sys.modules["__main__"].Lost = lost_class
+    try:
+        pool = WorkerPool(NoServer(), partial(lost_class, tmp_path), lambda job, reason: job, 4, RetryPolicy(), 2)
+        with pytest.raises(EngineError, match=r"cannot load its handler.*in a module that can be imported"):
+            list(pool.run([1]))
+    finally:
+        delattr(sys.modules["__main__"], "Lost")
+    assert "Traceback" not in capfd.readouterr().err
