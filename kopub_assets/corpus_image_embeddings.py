@@ -12,7 +12,6 @@ from kopub_assets.recipes import own_recipe
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.pages.corpus import Corpus
-from resources.pages.page import Page
 from resources.store.schemas import page_embeddings
 from resources.store.shard_store import ShardStore
 
@@ -24,7 +23,7 @@ def corpus_image_embeddings(context: dg.AssetExecutionContext, store: ShardStore
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[Embedding]:
         with corpus.reader(shard) as source:
-            yield from embedding.embed_images(Page(row.id, source.bytes(row.given)) for row in todo)
+            yield from embedding.embed_images(source.page(row.id, *row.given) for row in todo)
 
     yield from materialize_vectors(context, store, embedding, page_embeddings, partial(owed, store, own), make)
 
@@ -33,4 +32,4 @@ def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
     """A row for every page of a shard."""
     for page in page_rows(store, shard):
         known = {"page_id": page["page_id"]}
-        yield Owed(page["page_id"], [own, page["sha256"]], known, page["page_idx"], settled_by(page))
+        yield Owed(page["page_id"], [own, page["sha256"]], known, (page["page_idx"], page["sha256"]), settled_by(page))

@@ -18,7 +18,6 @@ from resources.config.settings import load_settings
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import Region
 from resources.pages.corpus import Corpus
-from resources.pages.page import Page
 from resources.store.schemas import LAYOUT_REGIONS
 from resources.store.shard_store import ShardStore
 
@@ -47,7 +46,7 @@ def layout_regions(
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         pages = {row.id: row.given for row in todo}
         with corpus.reader(shard) as source:
-            stream = (Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)
+            stream = (source.page(row.id, row.given["page_idx"], row.given["sha256"]) for row in todo)
             for found in layout.detect(stream):
                 size = pages[found.page_id]["width"], pages[found.page_id]["height"]
                 regions = [region_row(region, *size) for region in found.regions]

@@ -15,7 +15,6 @@ from kopub_assets.recipes import own_recipe
 from resources.config.settings import load_settings
 from resources.layout.regions import Region, Task
 from resources.pages.corpus import Corpus
-from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
 from resources.store.schemas import OCR_RESULTS
@@ -43,10 +42,10 @@ def ocr_results(context: dg.AssetExecutionContext, store: ShardStore, corpus: Co
     took: dict[str, float] = {}
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
-        regions = {row.id: row.given for row in todo}
+        regions = {row.id: row.given[0] for row in todo}
         with corpus.reader(shard) as source:
             stream = (
-                (Page(row.id, source.bytes(row.known["page_idx"])), [_region(region) for region in row.given])
+                (source.page(row.id, row.known["page_idx"], row.given[1]), [_region(region) for region in row.given[0]])
                 for row in todo
             )
             for reading in recognition.read(stream):
@@ -84,7 +83,8 @@ def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
         layout = layouts[page["page_id"]]
         known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
         boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-        yield Owed(page["page_id"], [own, page["sha256"], boxes], known, layout["regions"], settled_by(layout))
+        given = layout["regions"] or (), page["sha256"]
+        yield Owed(page["page_id"], [own, page["sha256"], boxes], known, given, settled_by(layout))
 
 
 def _region(row: Row) -> Region:

@@ -1,14 +1,12 @@
-"""The rows of one corpus file, Arrow or Parquet, memory-mapped; what is damaged is told row by row.
+"""The rows of one corpus file, Arrow or Parquet, memory-mapped; a row that cannot be read comes with a problem.
 
-Nothing of a file is trusted: every buffer is checked before it is touched, because Arrow itself
-reads offsets as they stand and a wrong one would end the process.
+No file is trusted: every buffer is checked before it is touched, because Arrow itself follows
+offsets unchecked and a wrong one would end the process.
 """
 
-import io
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -29,7 +27,7 @@ PROBLEM = "problem"
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, PROBLEM})
 
 _FILE_MAGIC = b"ARROW1\0\0"
-"""What the Arrow file format puts before the same stream of messages that the stream format is."""
+"""An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
     pa.string(): pa.binary(),
@@ -40,6 +38,8 @@ _BINARY = {
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What reading a damaged file raises; the last comes from the names in its schema."""
+_COLUMNS_SHOWN = 300
+"""Characters of a message that list the columns of a file."""
 _PARQUET_BATCH = 32
 """Pages taken from a row group at once: some 30 MB of page images at 300 dpi."""
 
@@ -87,7 +87,7 @@ class PageFile(ABC):
         """Exactly `count` rows, as many as the file had when it was indexed.
 
         Rows that a damaged file lost come with a problem. Raises `SourceError` when the file is
-        sound and has another number of rows: it is another file.
+        whole and has another number of rows: it is another file.
         """
         found = 0
         for part in self.parts():
@@ -105,19 +105,26 @@ class PageFile(ABC):
 def open_pages(path: Path, format: str, size: int | None = None) -> PageFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
-    `size` is its length in bytes when it was indexed: what a shorter Arrow file still holds is
-    read. Raises `SourceError` when there is no such file or it has no usable id and image columns.
+    `size` is its length in bytes when it was indexed; a shorter file is said to be cut off. Raises
+    `SourceError` when there is no such file or it has no usable id and image columns.
     """
     try:
         with path.open("rb"):
             pass
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}") from None
+    except ValueError as error:
+        # A name with a NUL byte or half a surrogate pair.
+        raise SourceError(f"{visible(str(path))} cannot be opened: {error}") from None
     return ParquetFile(path) if format == "parquet" else ArrowFile(path, size)
 
 
 class ArrowFile(PageFile):
-    """An Arrow file or stream: images are slices of the mapped file, never copied."""
+    """An Arrow file or stream: images are slices of the mapped file, never copied.
+
+    It is read up to the first record batch that is cut off or damaged in its frame. The rows from
+    there on are lost as a whole: bring in the file again, the manifest has its SHA-256.
+    """
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         super().__init__(path)
@@ -145,30 +152,17 @@ class ArrowFile(PageFile):
             self.problem = self._damage(error)
             return
         while True:
-            start = self._file.tell()
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
                 break
             except _DAMAGE as error:
                 self.problem = self._damage(error)
-                with suppress(*_DAMAGE, EOFError):
-                    yield self._rest(start, reader.schema)
                 return
             yield _checked(batch)
         self._file.seek(self._file.tell() - len(_END_OF_STREAM))
         if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             self.problem = self._damage("it has no end mark")
-
-    def _rest(self, start: int, schema: pa.Schema) -> Part:
-        """What is left of the record batch at `start`: its lost end is read as zeros, and never shown."""
-        kept = self._file.size()
-        self._file.seek(start)
-        padded = _Padded(self._file, max(self._size, kept))
-        message = pa.ipc.read_message(pa.PythonFile(padded, "r"))
-        batch = pa.ipc.read_record_batch(message, schema)
-        body_start = padded.tell() - message.body.size
-        return _checked(batch, _Kept(message.body.address, kept - body_start, self.problem))
 
     def _damage(self, error: Exception | str) -> str:
         if self._file.size() < self._size:
@@ -228,34 +222,18 @@ class ParquetFile(PageFile):
 
 
 def check_schema(schema: pa.Schema, path: Path) -> None:
-    """Raise `SourceError` unless the file has an id and an image column of the corpus schema."""
+    """Raise `SourceError` unless the file has one id and one image column of the corpus schema."""
+    for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
+        if (count := schema.names.count(name)) > 1:
+            raise SourceError(f"{path} has {count} columns named {name}: rename or drop all but one")
     if ID in schema.names and IMAGE in schema.names and schema.field(ID).type in _BINARY:
         image = schema.field(IMAGE).type
         if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
             return
-    found = ", ".join(f"{field.name}: {field.type}" for field in schema)
+    found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
     raise SourceError(
         f"{path} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The first `length` bytes of a record batch's body, in memory from `address`; what follows was lost."""
-
-    address: int
-    length: int
-    problem: str | None
-
-    def has(self, buffer: pa.Buffer | None, used: int | None = None) -> bool:
-        """Whether the buffer, or its first `used` bytes, lie in what was kept.
-
-        A buffer that was decompressed lies elsewhere, and nobody knows what it was made from.
-        """
-        if buffer is None:
-            return True
-        end = buffer.address + (buffer.size if used is None else used)
-        return self.address <= buffer.address and end <= self.address + self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +252,13 @@ class _Batch:
 
     problem = None
 
-    def __init__(self, batch: pa.RecordBatch, kept: _Kept | None) -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
         self.rows = batch.num_rows
-        self._kept = kept
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
         self._images = _Values(image.field(BYTES))
         self._image_valid = image.is_valid()
-        needed = [*self._ids.buffers, image.buffers()[0], *self._images.buffers[:-1]]
-        if kept and not all(map(kept.has, needed)):
-            raise pa.ArrowInvalid(kept.problem)
         self._file_names = self._optional(batch, FILE_NAME, str)
         self._page_numbers = self._optional(batch, PAGE_NUMBER, int)
         self._licenses = self._optional(batch, LICENSE, str)
@@ -294,8 +268,6 @@ class _Batch:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
         problem = None if image is not None else visible(self._problems[index] or "") or "the row has no image bytes"
-        if self._kept and not self._kept.has(self._images.buffers[-1], self._images.end(index)):
-            image, problem = None, self._kept.problem
         return Row(
             id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
             image=image,
@@ -306,13 +278,11 @@ class _Batch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, wanted: type) -> list[Any]:
-        """A column that may be missing, damaged or of another type, and then is None throughout."""
+        """The values of a column; all None when it is missing, damaged or of another type."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
         column = batch.column(name)
-        if self._kept and not all(map(self._kept.has, column.buffers())):
-            return nothing
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
@@ -321,52 +291,26 @@ class _Batch:
 
 
 class _Values:
-    """The values of a binary or string array, in place. Raises `pa.ArrowInvalid` when they cannot be."""
+    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` when they are damaged."""
 
     def __init__(self, array: pa.Array) -> None:
         values = array.view(_BINARY[array.type])
         values.validate(full=True)
-        self.buffers: list[pa.Buffer | None] = values.buffers()
+        _, ends, data = values.buffers()
         offsets = _OFFSETS[values.type]
         self._valid = values.is_valid()
         count = values.offset + len(values) + 1 if len(values) else 0
-        self._offsets = np.frombuffer(self.buffers[1] or b"", offsets, count)[values.offset :]
-        self._data = memoryview(self.buffers[2] or b"").cast("B")
+        self._offsets = np.frombuffer(ends or b"", offsets, count)[values.offset :]
+        self._data = memoryview(data or b"").cast("B")
 
     def __getitem__(self, index: int) -> memoryview | None:
         if not self._valid[index].as_py():
             return None
         return self._data[self._offsets[index] : self._offsets[index + 1]]
 
-    def end(self, index: int) -> int:
-        """How many bytes of the data the values up to and with `index` take."""
-        return int(self._offsets[index + 1])
 
-
-class _Padded(io.RawIOBase):
-    """The rest of a file, with zeros up to the length that it had."""
-
-    def __init__(self, file: pa.NativeFile, length: int) -> None:
-        self._file = file
-        self._left = length - file.tell()
-        self._at = file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1, /) -> bytes:
-        size = self._left if size < 0 else min(size, self._left)
-        self._left -= size
-        self._at += size
-        return self._file.read(size).ljust(size, b"\0")
-
-
-def _checked(batch: pa.RecordBatch, kept: _Kept | None = None) -> Part:
+def _checked(batch: pa.RecordBatch) -> Part:
     try:
-        return _Batch(batch, kept)
+        return _Batch(batch)
     except pa.ArrowInvalid as error:
-        problem = kept.problem if kept and kept.problem else f"the file is damaged ({first_line(error)})"
-        return _Lost(batch.num_rows, problem)
+        return _Lost(batch.num_rows, f"the file is damaged ({first_line(error)})")

@@ -1,16 +1,16 @@
 """Indexing: a source of pages becomes a shard manifest, and its queries a table beside it."""
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, ValidationError
 
 from resources.errors import SourceError
 from resources.files import replace_bytes
@@ -42,6 +42,25 @@ class _Source:
     annotations: pa.Table | None = None
     questions_name: str = ""
     revision: str | None = None
+
+
+class _SavedSplits(BaseModel):
+    """What `datasets` writes beside several splits, as far as it is used."""
+
+    splits: list[str]
+
+
+class _SavedFile(BaseModel):
+    filename: str
+
+
+class _SavedState(BaseModel):
+    """What `datasets` writes beside the files of one split, as far as it is used."""
+
+    files: list[_SavedFile] = Field(alias="_data_files")
+
+
+_Saved = TypeVar("_Saved", bound=BaseModel)
 
 
 @dataclass(slots=True)
@@ -156,20 +175,22 @@ def _pages_in(folder: Path) -> tuple[list[Path], list[Document]]:
 
 def _saved_files(folder: Path) -> list[Path]:
     """The files of a dataset that `datasets` saved in `folder`, in its order; none when it did not."""
-    if (folder / "dataset_dict.json").is_file():
-        splits = _read_json(folder / "dataset_dict.json", "splits")
+    if (path := folder / "dataset_dict.json").is_file():
+        splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
             raise SourceError(f"{folder} has the splits {', '.join(splits)}: name the folder of one")
         return _saved_files(folder / splits[0])
-    if (folder / "state.json").is_file():
-        return [folder / file["filename"] for file in _read_json(folder / "state.json", "_data_files")]
+    if (path := folder / "state.json").is_file():
+        return [folder / file.filename for file in _read_json(path, _SavedState).files]
     return []
 
 
-def _read_json(path: Path, key: str) -> Any:
+def _read_json(path: Path, model: type[_Saved]) -> _Saved:
     try:
-        return json.loads(path.read_bytes())[key]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return model.model_validate(manifest.read_json(path))
+    except ValidationError as error:
+        raise SourceError(f"{path} cannot be read: {manifest.first_fault(error)}") from None
+    except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read: {error!r}") from None
 
 
@@ -242,7 +263,7 @@ def _index_queries(
     pq.write_table(table, buffer)
     replace_bytes(home / QUERIES, buffer.getvalue())
     progress(f"{len(queries):,} queries")
-    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown), unknown=unknown)
+    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
 
 def _unknown_pages(queries: Sequence[Query], shard_of: dict[str, str]) -> list[str]:
