@@ -23,22 +23,13 @@ from resources.pages import images
 from resources.pages.images import MAX_PIXELS, ImageInfo, decode, inspect
 from resources.pages.page import Page
 from tests.support.corpora import page_image
+from tests.support.pngs import adam7, chunk, header, rows, with_right_checksums
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:
     file = io.BytesIO()
     image.save(file, format, **options)
     return file.getvalue()
-
-
-def chunk(kind: bytes, content: bytes = b"") -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def header(width: int, height: int, depth: int = 8, colour: int = 2, interlaced: int = 0) -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + chunk(
-        b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
-    )
 
 
 def png_that_declares(width: int, height: int) -> bytes:
@@ -194,19 +185,8 @@ PIXELS = np.random.default_rng(0).integers(0, 255, (SIDE, SIDE, 3), np.uint8)
 START, END = header(SIDE, SIDE), chunk(b"IEND")
 
 
-def rows(pixels: np.ndarray, filter: int = 0) -> bytes:
-    """Scan lines as a PNG has them before compression; 0 is the filter that changes nothing."""
-    return b"".join(bytes([filter]) + row.tobytes() for row in pixels)
-
-
 STREAM = zlib.compress(rows(PIXELS))
 IDAT = chunk(b"IDAT", STREAM)
-
-
-def adam7(pixels: np.ndarray) -> bytes:
-    """Scan lines of the seven passes of an interlaced PNG: first row, first column, step of rows, step of columns."""
-    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
-    return b"".join(rows(pixels[row::down, column::across]) for row, column, down, across in passes)
 
 
 def frame(number: int) -> bytes:
@@ -347,16 +327,6 @@ def test_a_changed_png_becomes_the_same_through_both(
         changed[24 + int(place * (len(data) - 24))] ^= bits
     page = with_right_checksums(bytes(changed)) if checksums_too else bytes(changed)
     assert outcome(page) == by_libspng(page)
-
-
-def with_right_checksums(data: bytes) -> bytes:
-    """The chunks of a PNG as far as they are whole, each with the checksum of what it says now."""
-    made, at = data[:8], 8
-    while at + 12 <= len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        made += chunk(data[at + 4 : at + 8], data[at + 8 : at + 8 + length])
-        at += 12 + length
-    return made
 
 
 def several(format: str, **options: Any) -> bytes:
