@@ -206,7 +206,7 @@ class ParquetFile(PageFile):
             if at < part.rows:
                 return part.row(at)
             at -= part.rows
-        raise IndexError(index)
+        return Row(problem=f"{self.path} has no row {index}")
 
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)

@@ -95,7 +95,7 @@ class Corpus(dg.ConfigurableResource):
         duplicates = set(shard.duplicates)
         seen: set[str] = set()
         for at, row in enumerate(self._open(shard).rows(shard.rows)):
-            problem = _id_problem(row, at, at in duplicates or row.id in seen)
+            problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
             page_id = row.id if problem is None and row.id is not None else ids.stand_in(shard_key, at)
             seen.add(page_id)
             doc_id, page_no = _document(page_id, row)

@@ -86,7 +86,7 @@ def index(source: str, home: Path, progress: Progress | None = None, dpi: int = 
     found = _find(source, tell)
     if not found.documents:
         return _index(source, found, home, tell)
-    with shards.alone(home):
+    with shards.exclusive(home):
         found = replace(found, files=shards.render(found.documents, home, dpi, tell))
         result = _index(source, found, home, tell)
         shards.clear(home, found.files)
@@ -210,7 +210,7 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
     format = _FORMATS[path.suffix]
     pages = open_pages(path, format)
     rows = 0
-    duplicates = []
+    duplicates: set[str] = set()
     for part in pages.parts():
         if part.problem:
             raise SourceError(_not_whole(path, part.problem))
@@ -219,13 +219,14 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
             if page_id is None or ids.problem_with(page_id):
                 seen.unusable += 1
             elif page_id in seen.shard_of:
-                duplicates.append(rows + at)
+                seen.duplicates += 1
+                if seen.shard_of[page_id] != key:
+                    duplicates.add(page_id)
             else:
                 seen.shard_of[page_id] = key
         rows += part.rows
     if pages.problem:
         raise SourceError(_not_whole(path, pages.problem))
-    seen.duplicates += len(duplicates)
     if not rows:
         return None
     with path.open("rb") as file:
@@ -237,7 +238,7 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
         rows=rows,
         bytes=path.stat().st_size,
         sha256=sha256,
-        duplicates=duplicates,
+        duplicates=sorted(duplicates),
     )
 
 

@@ -31,7 +31,7 @@ class _Entry(BaseModel):
 
 
 class Shard(_Entry):
-    """One file of pages. `duplicates` are the rows whose id an earlier row of the corpus has already."""
+    """One file of pages. `duplicates` are the ids in it that belong to a page of an earlier shard."""
 
     key: str
     file: str
@@ -39,7 +39,7 @@ class Shard(_Entry):
     rows: int = Field(ge=1)
     bytes: int = Field(ge=1)
     sha256: str
-    duplicates: list[int] = []
+    duplicates: list[str] = []
 
 
 class QueryFile(_Entry):

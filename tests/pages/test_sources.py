@@ -305,11 +305,17 @@ def test_a_null_image_struct_is_a_problem_of_its_row(tmp_path: Path) -> None:
 
 def test_only_the_first_page_keeps_an_id(tmp_path: Path) -> None:
     home = indexed(tmp_path, pages("a_1", "a_1", "b_1"), pages("c_1", "b_1", "a_1"))
-    assert [shard.duplicates for shard in Manifest.load(home).shards] == [[1], [1, 2]]
+    assert [shard.duplicates for shard in Manifest.load(home).shards] == [[], ["a_1", "b_1"]]
     assert [row.page_id for row in rows_of(home)] == ["a_1", "shard_00/row_1", "b_1"]
     second = rows_of(home, "shard_01")
     assert [row.page_id for row in second] == ["c_1", "shard_01/row_1", "shard_01/row_2"]
     assert second[1].problem == "row 1: an earlier page has the id 'b_1' already"
+
+
+def test_a_page_of_an_earlier_shard_is_known_by_its_id_in_whatever_row(tmp_path: Path) -> None:
+    home = indexed(tmp_path, pages("a_1"), pages("b_1", "a_1", "b_2"))
+    write_arrow(shard_file(tmp_path, 1), table(pages("a_1", "b_2", "b_1")))
+    assert [row.page_id for row in rows_of(home, "shard_01")] == ["shard_01/row_0", "b_2", "b_1"]
 
 
 # Files that changed after they were indexed
