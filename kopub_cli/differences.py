@@ -27,7 +27,7 @@ from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 
 _COLUMNS: Mapping[str, list[str] | None] = {
-    "raw_pages": ["page_id", "page_idx", "state", "width", "height"],
+    "raw_pages": ["page_id", "page_idx", "sha256", "state", "width", "height"],
     "layout_regions": ["page_id", "regions", "state"],
     "ocr_results": ["page_id", "regions", "state"],
     "parsed_texts": ["page_id", "state"],
