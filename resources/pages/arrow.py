@@ -23,7 +23,7 @@ from resources.printable import first_line, visible
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
 PROBLEM = "problem"
-"""Why a row has no image bytes, where whoever wrote the file knows."""
+"""A column with the reason why a row has no image bytes, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, PROBLEM})
 
 _FILE_MAGIC = b"ARROW1\0\0"
@@ -37,7 +37,7 @@ _BINARY = {
 }
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What reading a damaged file raises; the last comes from the names in its schema."""
+"""What pyarrow raises for a damaged file; the last one for names in its schema that are no UTF-8."""
 _COLUMNS_SHOWN = 300
 """Characters of a message that list the columns of a file."""
 _PARQUET_BATCH = 32
@@ -46,7 +46,7 @@ _PARQUET_BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as its file holds it; `problem` says why the image, or all of it, cannot be read."""
+    """A row of a file; `problem` says why its image, or the whole row, cannot be read."""
 
     id: str | None = None
     image: memoryview | None = None
@@ -56,8 +56,8 @@ class Row:
     problem: str | None = None
 
 
-class Part(Protocol):
-    """Some consecutive rows of a file; `problem` says why none of them can be read."""
+class Batch(Protocol):
+    """Consecutive rows of a file; `problem` says why none of them can be read."""
 
     @property
     def rows(self) -> int: ...
@@ -69,15 +69,15 @@ class Part(Protocol):
 
 
 class PageFile(ABC):
-    """A corpus file, opened. `problem` says why rows after its last part cannot be read."""
+    """An open corpus file. `problem` says why the rows after its last batch cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
 
     @abstractmethod
-    def parts(self) -> Iterator[Part]:
-        """The file from its beginning as far as it can be followed; `problem` is final when they end."""
+    def batches(self) -> Iterator[Batch]:
+        """The batches in their order, up to damage that hides the rest. `problem` is set when they end."""
 
     @abstractmethod
     def row(self, index: int) -> Row:
@@ -90,10 +90,10 @@ class PageFile(ABC):
         whole and has another number of rows: it is another file.
         """
         found = 0
-        for part in self.parts():
-            for index in range(min(part.rows, count - found)):
-                yield part.row(index)
-            found += part.rows
+        for batch in self.batches():
+            for index in range(min(batch.rows, count - found)):
+                yield batch.row(index)
+            found += batch.rows
         if self.problem is None and found != count:
             raise SourceError(
                 f"{self.path} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
@@ -130,20 +130,20 @@ class ArrowFile(PageFile):
         super().__init__(path)
         self._file = pa.memory_map(str(path))
         self._size = self._file.size() if size is None else size
-        self._parts = list(self._read())
-        self._ends = list(accumulate(part.rows for part in self._parts))
+        self._batches = list(self._read())
+        self._ends = list(accumulate(batch.rows for batch in self._batches))
 
-    def parts(self) -> Iterator[Part]:
-        return iter(self._parts)
+    def batches(self) -> Iterator[Batch]:
+        return iter(self._batches)
 
     def row(self, index: int) -> Row:
         at = bisect_right(self._ends, index)
-        if at == len(self._parts):
+        if at == len(self._batches):
             return Row(problem=self.problem or f"{self.path} has no row {index}")
-        part = self._parts[at]
-        return part.row(index - self._ends[at] + part.rows)
+        batch = self._batches[at]
+        return batch.row(index - self._ends[at] + batch.rows)
 
-    def _read(self) -> Iterator[Part]:
+    def _read(self) -> Iterator[Batch]:
         try:
             self._file.seek(len(_FILE_MAGIC) if self._file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
             reader = pa.ipc.open_stream(self._file)
@@ -176,7 +176,7 @@ class ParquetFile(PageFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._lock = Lock()
-        self._group: tuple[int, list[Part]] = (-1, [])
+        self._group: tuple[int, list[Batch]] = (-1, [])
         self._ends: list[int] = []
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
@@ -189,7 +189,7 @@ class ParquetFile(PageFile):
         groups = range(self._file.num_row_groups)
         self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
 
-    def parts(self) -> Iterator[Part]:
+    def batches(self) -> Iterator[Batch]:
         for group in range(len(self._ends)):
             yield from self._read(group)
 
@@ -200,25 +200,25 @@ class ParquetFile(PageFile):
         with self._lock:
             if self._group[0] != group:
                 self._group = (group, list(self._read(group)))
-            parts = self._group[1]
+            batches = self._group[1]
         at = index - self._ends[group] + self._rows(group)
-        for part in parts:
-            if at < part.rows:
-                return part.row(at)
-            at -= part.rows
+        for batch in batches:
+            if at < batch.rows:
+                return batch.row(at)
+            at -= batch.rows
         return Row(problem=f"{self.path} has no row {index}")
 
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
 
-    def _read(self, group: int) -> Iterator[Part]:
+    def _read(self, group: int) -> Iterator[Batch]:
         missing = self._rows(group)
         try:
             for batch in self._file.iter_batches(_PARQUET_BATCH, row_groups=[group], columns=self._columns):
                 yield _checked(batch)
                 missing -= batch.num_rows
         except _DAMAGE as error:
-            yield _Lost(missing, f"the file is damaged ({first_line(error)})")
+            yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
 
 
 def check_schema(schema: pa.Schema, path: Path) -> None:
@@ -237,7 +237,7 @@ def check_schema(schema: pa.Schema, path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _LostBatch:
     """Rows that cannot be read."""
 
     rows: int
@@ -247,7 +247,7 @@ class _Lost:
         return Row(problem=self.problem)
 
 
-class _Batch:
+class _ReadBatch:
     """The rows of a record batch whose ids and images were checked. Raises `pa.ArrowInvalid`."""
 
     problem = None
@@ -309,8 +309,8 @@ class _Values:
         return self._data[self._offsets[index] : self._offsets[index + 1]]
 
 
-def _checked(batch: pa.RecordBatch) -> Part:
+def _checked(batch: pa.RecordBatch) -> Batch:
     try:
-        return _Batch(batch)
+        return _ReadBatch(batch)
     except pa.ArrowInvalid as error:
-        return _Lost(batch.num_rows, f"the file is damaged ({first_line(error)})")
+        return _LostBatch(batch.num_rows, f"the file is damaged ({first_line(error)})")

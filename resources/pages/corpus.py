@@ -24,7 +24,7 @@ _MAX_PAGE_NO = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One row of a shard. A row with a problem cannot be worked on, and its `data` may be None.
+    """One row of a shard. A row with a `problem` is to be quarantined, and its `data` may be None.
 
     `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
     cannot be used: that is `{shard_key}/row_{row}`.
@@ -136,7 +136,7 @@ class Corpus(dg.ConfigurableResource):
 
 
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
-    """Why a row cannot keep its id, naming both."""
+    """Why a row cannot keep its id, with its number and the id; None when it can."""
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
     if (problem := ids.problem_with(row.id)) is not None:
@@ -147,7 +147,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
 
 
 def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
-    """The document and the page number: what the file says, else what a usable id says."""
+    """The document and the page number, from the columns of the file, or else from the id."""
     doc_id, page_no = row.file_name, row.page_number
     if parts := _ID_PARTS.fullmatch(page_id):
         doc_id = parts["doc"] if doc_id is None else doc_id

@@ -109,13 +109,13 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an upright page without alpha or palette; None when there is more to it than its header says."""
+    """RGB pixels of an upright page without alpha or palette; None where a decoder refuses or Pillow is needed."""
     import cv2
     import imagecodecs
     import numpy as np
 
     if image.format == "PNG" and image.mode == "RGB":
-        # Pillow says RGB of 16 bits a sample too.
+        # Pillow's mode is RGB for samples of 16 bits too.
         if data[_PNG_DEPTH] == 16:
             return None
         pixels = _decode_by_wuffs(data, image)
@@ -124,11 +124,11 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
 
 
 def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and where the page is libspng's to judge.
+    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and for pages that libspng must decide on.
 
-    Nothing about a page may depend on which of the two is installed. From the pixels on Wuffs is the
-    stricter. Before them libspng is, so it reads those chunks here, around a single pixel. Of an animation
-    each may show another picture.
+    The result must not depend on whether pywuffs is installed. Wuffs is the stricter of the two for the
+    pixels, libspng for the chunks before them. So libspng reads those chunks here, around a single pixel.
+    Of an animation each may show another picture.
     """
     import imagecodecs
 
@@ -146,7 +146,7 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarra
 
     from pywuffs.aux import ImageDecoder
 
-    # Anything but bytes it takes for a path.
+    # The decoder takes anything but bytes for a path.
     page = ImageDecoder(config).decode(bytes(data))
     return None if page.error_message else page.pixbuf
 
@@ -162,7 +162,7 @@ def _wuffs() -> "ImageDecoderConfig | None":
     config = ImageDecoderConfig()
     config.enabled_decoders = [ImageDecoderType.PNG]
     config.pixel_format = PixelFormat.RGB
-    # Its default is to trust a PNG's checksums.
+    # By default Wuffs does not verify the checksums of a PNG.
     config.quirks = {ImageDecoderQuirks.IGNORE_CHECKSUM: 0}
     return config
 
@@ -183,7 +183,7 @@ def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
 
     if not data:
         raise UndecodableImage("the image has no bytes")
-    # Pillow warns of pages that are taken here. The filter stays: to put it back is not safe between threads.
+    # Pillow warns of large pages that are allowed here. The filter stays set: resetting it is not thread-safe.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -198,7 +198,7 @@ def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
         raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
     except Image.DecompressionBombError:
         raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
-    # What Pillow and the decoders raise for hostile bytes is no closed list, and one page must not end a shard.
+    # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
     except Exception as error:
         reason = first_line(error) or type(error).__name__
         raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
@@ -213,7 +213,7 @@ def _refuse_several(image: "ImageFile") -> None:
     """Raise `UndecodableImage` when the file holds several pictures: all but the first would be lost unseen."""
     name = _format(image)
     if name == "TIFF":
-        # Pillow gives this attribute to a TIFF only, and knows it before it reads the others.
+        # Pillow sets it when it has read the first directory; `n_frames` would read them all.
         pages = _tiff_pages(image) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         if pages > 1:
             count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
@@ -252,7 +252,7 @@ def _upright_size(image: "ImageFile") -> tuple[int, int]:
 
 
 def _orientation(image: "Image.Image") -> int:
-    """The EXIF orientation, which a PNG must state before its pixels: Pillow would decode them all to look behind."""
+    """The EXIF orientation. Of a PNG only chunks before the pixels count: Pillow decodes all to read later ones."""
     if image.format == "PNG" and "exif" not in image.info:
         return _UPRIGHT
     return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)

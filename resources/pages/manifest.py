@@ -142,7 +142,7 @@ def read_json(path: Path) -> Any:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Where in a value a fault lies, and what it is, in one line."""
+    """The first error of a validation in one line, with the place in the value."""
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
     return f"{where}: {visible(first['msg'])}"

@@ -1,4 +1,4 @@
-"""Which pages of which PDFs make up which shard, so that a change of one PDF is a change of one shard. Pure."""
+"""Assigns the pages of PDFs to shards, so that a change of one PDF changes one shard. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
