@@ -41,7 +41,7 @@ def load(folder: Path, most: int) -> Work:
     pages = []
     for path in sorted(folder.glob("*.arrow")):
         file = open_pages(path, "arrow", path.stat().st_size)
-        rows = sum(part.rows for part in file.parts())
+        rows = sum(part.rows for part in file.batches())
         pages += [Page(str(row.id), bytes(row.image)) for row in file.rows(rows) if row.image is not None]
     step = max(1, len(pages) // most)
     pages = pages[::step][:most]

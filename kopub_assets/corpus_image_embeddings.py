@@ -9,7 +9,6 @@ from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.pages.page import Page
 from resources.store.schemas import page_embeddings
 from resources.store.table import Table
 
@@ -27,4 +26,5 @@ class CorpusImageEmbeddings(VectorTable):
 
     def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
         with self.corpus.reader(shard) as source:
-            yield from self.engine.embed_images(Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)
+            pages = (source.page(row.id, row.given["page_idx"], row.given["sha256"]) for row in todo)
+            yield from self.engine.embed_images(pages)

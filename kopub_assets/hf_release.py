@@ -145,9 +145,10 @@ def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) 
     if not wanted:
         yield None
         return
-    rows, states = raw_pages["page_idx"].to_pylist(), raw_pages["state"].to_pylist()
+    pages = raw_pages.select(["page_id", "page_idx", "sha256"]).to_pylist()
+    states = raw_pages["state"].to_pylist()
     with corpus.reader(shard) as source:
-        yield lambda at: None if states[at] in LOST else source.bytes(rows[at])
+        yield lambda at: None if states[at] in LOST else source.page(*pages[at].values()).data
 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:

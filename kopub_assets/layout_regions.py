@@ -16,7 +16,6 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import Region
-from resources.pages.page import Page
 from resources.store import schemas
 from resources.store.table import Table
 
@@ -45,7 +44,7 @@ class LayoutRegions(RowTable):
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         pages = {row.id: row.given for row in todo}
         with self.corpus.reader(shard) as source:
-            stream = (Page(row.id, source.bytes(row.given["page_idx"])) for row in todo)
+            stream = (source.page(row.id, row.given["page_idx"], row.given["sha256"]) for row in todo)
             for found in self.engine.detect(stream):
                 size = pages[found.page_id]["width"], pages[found.page_id]["height"]
                 regions = [region_row(region, *size) for region in found.regions]

@@ -16,7 +16,6 @@ from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
-from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading
 from resources.states import State
@@ -53,18 +52,21 @@ class OcrResults(RowTable):
         for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
             known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
             boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-            yield RowSpec.after(layout, [self.own_recipe, page["sha256"], boxes], known, layout["regions"])
+            yield RowSpec.after(
+                layout, [self.own_recipe, page["sha256"], boxes], known, (page["sha256"], layout["regions"])
+            )
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
-        regions = {row.id: row.given for row in todo}
+        layouts = {row.id: regions for row in todo for _, regions in (row.given,)}
         with self.corpus.reader(shard) as source:
             stream = (
-                (Page(row.id, source.bytes(row.known["page_idx"])), [_region(region) for region in row.given])
+                (source.page(row.id, row.known["page_idx"], sha256), [_region(region) for region in regions])
                 for row in todo
+                for sha256, regions in (row.given,)
             )
             for reading in self.engine.read(stream):
                 self._seconds[reading.page_id] = sum(text.seconds for text in reading.regions if not text.reused)
-                yield reading.page_id, _columns(reading, regions[reading.page_id])
+                yield reading.page_id, _columns(reading, layouts[reading.page_id])
 
     def cost(self, row_id: str) -> float:
         return self._seconds[row_id]

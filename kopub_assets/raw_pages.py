@@ -60,7 +60,7 @@ class RawPages(RowTable):
         with self.corpus.reader(shard) as source:
             for page in todo:
                 try:
-                    info = inspect(source.bytes(page.known["page_idx"]))
+                    info = inspect(source.page(page.id, page.known["page_idx"], page.known["sha256"]).data)
                     size = {"format": info.format, "width": info.width, "height": info.height}
                     yield page.id, {**size, "state": State.OK}
                 except UndecodableImage as error:

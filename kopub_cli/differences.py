@@ -27,7 +27,7 @@ from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 
 _COLUMNS: Mapping[str, list[str] | None] = {
-    "raw_pages": ["page_id", "page_idx", "state", "width", "height"],
+    "raw_pages": ["page_id", "page_idx", "sha256", "state", "width", "height"],
     "layout_regions": ["page_id", "regions", "state"],
     "ocr_results": ["page_id", "regions", "state"],
     "parsed_texts": ["page_id", "state"],
@@ -99,7 +99,6 @@ def _upgrades(store: ShardStore, shard: str, old: Versions, new: Versions) -> li
 def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[str], Picture | None]:
     """A page's picture by its id; None for a page that cannot be read."""
     from resources.pages.drawing import preview
-    from resources.pages.images import decode
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 
@@ -108,7 +107,7 @@ def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[s
             return None
         try:
             with corpus.reader(shard) as source:
-                image = decode(source.bytes(pages[page_id]["page_idx"]))
+                image = source.page(page_id, pages[page_id]["page_idx"], pages[page_id]["sha256"]).image
         except (SourceError, UndecodableImage):
             # The page is told without it, and its state says why.
             return None

@@ -161,7 +161,7 @@ def write_pictures(corpus: Corpus, told: dict[str, Any], target: Path, region: i
     if source is None or source["problem"]:
         raise KopubError(f"{told['id']} has no page picture: {source['problem'] if source else 'it is a query'}")
     with corpus.reader(told["shard"]) as reader:
-        data = bytes(reader.bytes(source["row"]))
+        data = bytes(reader.page(told["id"], source["row"], source["sha256"]).data)
     regions = {each["index"]: each for each in told["regions"]}
     if region is not None and region not in regions:
         raise KopubError(f"{told['id']} has no region {region}; it has {len(regions)}, from 0")

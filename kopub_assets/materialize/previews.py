@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from resources.errors import SourceError
 from resources.pages.corpus import Corpus
 from resources.pages.drawing import preview
-from resources.pages.images import decode
 from resources.states import State
 
 _CHARACTERS = 1500
@@ -21,9 +21,14 @@ def first_page(
     row = next((row for row in layout.to_pylist() if row["state"] == State.OK), None)
     if row is None:
         return dg.MetadataValue.md("no page to show")
-    page_id, page_idx = next((page["page_id"], page["page_idx"]) for page in pages if page["page_id"] == row["page_id"])
-    with corpus.reader(shard) as source:
-        image = decode(source.bytes(page_idx))
+    page_id, *place = next(
+        (page["page_id"], page["page_idx"], page["sha256"]) for page in pages if page["page_id"] == row["page_id"]
+    )
+    try:
+        with corpus.reader(shard) as source:
+            image = source.page(page_id, *place).image
+    except SourceError as error:
+        return dg.MetadataValue.md(_fenced(f"no page to show: {error}"))
     boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]
     return dg.MetadataValue.md(f"{_fenced(page_id)}\n\n![page]({preview(image, boxes)})")
 

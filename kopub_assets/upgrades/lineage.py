@@ -146,7 +146,7 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
     try:
         file = str(corpus.manifest.path(corpus.manifest.shard(shard).file))
         with corpus.reader(shard) as source:
-            now = hashlib.sha256(source.bytes(raw["page_idx"])).hexdigest()
+            now = source.sha256(raw["page_idx"])
     except SourceError as error:
         problem = str(error)
     return {

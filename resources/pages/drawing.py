@@ -22,7 +22,7 @@ _TEXT, _TITLE, _TABLE, _FORMULA, _PICTURE, _MARGIN, _OTHER = (
     (110, 110, 110),
     (86, 180, 233),
 )
-"""Okabe and Ito's palette (2008), told apart by the colour-blind too; grey for what frames a page."""
+"""Okabe and Ito's palette (2008), which colour-blind people can tell apart; grey for the margins of a page."""
 
 _COLOURS = {
     **dict.fromkeys(("text", "vertical_text", "abstract", "content", "aside_text"), _TEXT),
@@ -35,11 +35,11 @@ _COLOURS = {
 }
 
 _SIDES = (900, 720, 560, 400, 200, 100)
-"""Lengths of the longer side tried in turn, in pixels: the first is read with ease, at the last only boxes are seen."""
+"""Lengths of the longer side in pixels, tried in this order: text is legible at the first, only boxes at the last."""
 _FADE = 0.5
-"""Half-way to white, the page stays legible, its boxes stand out, and it takes half the bytes."""
+"""A page half-way to white stays legible, its boxes stand out, and it takes half the bytes."""
 _QUALITY = 25
-"""Of WebP: Korean at 800 pixels to the page can still be read; a higher one costs more than a larger picture."""
+"""Quality of WebP: Korean stays legible at 800 pixels; a higher quality takes more bytes than a larger picture."""
 _FONT_SIZE = 11
 _LINE = 2
 _PADDING = 2

@@ -1,4 +1,4 @@
-"""A dataset of the Hub, brought in by `datasets`: Arrow files in its cache, and the questions about them."""
+"""A dataset of the Hub, downloaded by `datasets`: Arrow files in its cache, and the queries about its pages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _BESIDE = frozenset({"qa", "annotations", "queries"})
-"""What lies beside the pages: questions, where their pages are, and queries that were indexed."""
+"""Roles of tables beside the pages: questions, the pages that answer them, and indexed queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def role(name: str) -> str:
     return word if word in _BESIDE else "corpus"
 
 
-def bring(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
+def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
     """Download the configurations of a dataset, or take them from the cache. Raises `SourceError`."""
     from datasets import get_dataset_config_names, load_dataset, load_dataset_builder
     from datasets.exceptions import DatasetsError

@@ -9,12 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage
-from resources.printable import first_line
+from resources.printable import first_line, visible
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
     from PIL.ImageFile import ImageFile
+    from PIL.TiffImagePlugin import TiffImageFile
     from pywuffs.aux import ImageDecoderConfig
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
@@ -25,12 +26,22 @@ _PLAIN_MODES = frozenset({"RGB", "L", "1"})
 _UPRIGHT = 1
 _SIDEWAYS = frozenset({5, 6, 7, 8})
 _EXIF_ORIENTATION = 0x0112
+_TIFF_SUBFILE = 0x00FE
+_BESIDE_A_PAGE = 0b101
+"""Bits of that TIFF tag: a smaller copy of another picture, and a mask for one."""
+_MOST_COUNTED = 1000
+"""Pictures of a TIFF that are counted; a hostile one could have millions."""
+_MP_ENTRIES = 0xB002
+_MULTI_FRAME = "Multi-Frame Image"
+"""How Pillow names further views in a JPEG: parts of a panorama, other angles, the other eye."""
+_LONGEST_REASON = 200
 _PNG_DEPTH = 24
 """Where a PNG says how many bits a sample has."""
 _PNG_HEADER = 33
 """Bytes of a PNG before its second chunk: the signature and IHDR."""
 _CHUNK_HEADER = 8
 """Bytes of a PNG chunk before its content: length and type."""
+_JPEG_END = b"\xff\xd9"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +54,18 @@ class ImageInfo:
 
 
 def inspect(data: bytes | memoryview) -> ImageInfo:
-    """Format and size of an encoded page, after checking that the file is whole.
+    """Format and size of an encoded page, after checking that the file is whole and one picture.
 
     PNG chunks are checked against their CRCs, a JPEG must have its end marker, and a TIFF, which has
-    neither, is decoded. Raises `UndecodableImage` with a reason for a person.
+    neither, is decoded. Raises `UndecodableImage` with a reason for a person, and nothing else.
     """
     with _opened(data, "damaged") as image:
-        info = ImageInfo(image.format or "", *_upright_size(image))
+        info = ImageInfo(_format(image), *_upright_size(image))
         if info.format == "TIFF":
             image.load()
         else:
             image.verify()
-    if info.format == "JPEG" and b"\xff\xd9" not in bytes(data[-1024:]):
+    if info.format == "JPEG" and _JPEG_END not in bytes(data[-1024:]):
         raise UndecodableImage("the image is damaged: the JPEG is cut off before its end marker")
     return info
 
@@ -74,7 +85,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
     Plain 8-bit pages go through libspng (PNG in colour; Wuffs where pywuffs is installed: the same
     pixels in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha,
-    palette, CMYK, 16 bit, EXIF rotation) through Pillow. Raises `UndecodableImage`.
+    palette, CMYK, 16 bit, EXIF rotation) through Pillow. Raises `UndecodableImage`, and nothing else.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -83,7 +94,8 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
-            if pixels is not None:
+            # Boxes count in pixels of the size that `inspect` gives, which is Pillow's.
+            if pixels is not None and pixels.shape == (image.height, image.width, 3):
                 return pixels
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: its palette is missing")
@@ -97,13 +109,13 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an upright page without alpha or palette; None when there is more to it than its header says."""
+    """RGB pixels of an upright page without alpha or palette; None where a decoder refuses or Pillow is needed."""
     import cv2
     import imagecodecs
     import numpy as np
 
     if image.format == "PNG" and image.mode == "RGB":
-        # Pillow says RGB of 16 bits a sample too.
+        # Pillow's mode is RGB for samples of 16 bits too.
         if data[_PNG_DEPTH] == 16:
             return None
         pixels = _decode_by_wuffs(data, image)
@@ -112,11 +124,11 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
 
 
 def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and where the page is libspng's to judge.
+    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and for pages that libspng must decide on.
 
-    Nothing about a page may depend on which of the two is installed. From the pixels on Wuffs is the
-    stricter. Before them libspng is, so it reads those chunks here, around a single pixel. Of an animation
-    each may show another picture.
+    The result must not depend on whether pywuffs is installed. Wuffs is the stricter of the two for the
+    pixels, libspng for the chunks before them. So libspng reads those chunks here, around a single pixel.
+    Of an animation each may show another picture.
     """
     import imagecodecs
 
@@ -134,7 +146,7 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarra
 
     from pywuffs.aux import ImageDecoder
 
-    # Anything but bytes it takes for a path.
+    # The decoder takes anything but bytes for a path.
     page = ImageDecoder(config).decode(bytes(data))
     return None if page.error_message else page.pixbuf
 
@@ -150,7 +162,7 @@ def _wuffs() -> "ImageDecoderConfig | None":
     config = ImageDecoderConfig()
     config.enabled_decoders = [ImageDecoderType.PNG]
     config.pixel_format = PixelFormat.RGB
-    # Its default is to trust a PNG's checksums.
+    # By default Wuffs does not verify the checksums of a PNG.
     config.quirks = {ImageDecoderQuirks.IGNORE_CHECKSUM: 0}
     return config
 
@@ -166,35 +178,81 @@ def _one_pixel() -> bytes:
 
 @contextmanager
 def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
-    """The image with its header read; whatever is wrong with it is raised as `UndecodableImage`."""
-    import cv2
-    import imagecodecs
+    """The image with its header read; whatever goes wrong with it here or in the body is an `UndecodableImage`."""
     from PIL import Image
 
     if not data:
         raise UndecodableImage("the image has no bytes")
-    # Pillow warns of pages that are taken here. The filter stays: to put it back is not safe between threads.
+    # Pillow warns of large pages that are allowed here. The filter stays set: resetting it is not thread-safe.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format == "PNG" and not image.tile:
+                raise UndecodableImage(f"the image is {fault}: the PNG has no pixels")
+            _refuse_several(image)
             yield image
+    except UndecodableImage:
+        raise
     except Image.UnidentifiedImageError:
         start = bytes(data[:8])
         raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
     except Image.DecompressionBombError:
         raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
-    except (OSError, SyntaxError, ValueError, EOFError, cv2.error, imagecodecs.SpngError) as error:
-        raise UndecodableImage(f"the image is {fault}: {first_line(error)}") from None
+    # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
+    except Exception as error:
+        reason = first_line(error) or type(error).__name__
+        raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
 
 
-def _upright_size(image: "Image.Image") -> tuple[int, int]:
-    """(width, height) after the rotation that EXIF asks for."""
+def _format(image: "ImageFile") -> str:
+    """One of `FORMATS`; Pillow calls a JPEG that lists further pictures MPO."""
+    return "JPEG" if image.format == "MPO" else image.format or ""
+
+
+def _refuse_several(image: "ImageFile") -> None:
+    """Raise `UndecodableImage` when the file holds several pictures: all but the first would be lost unseen."""
+    name = _format(image)
+    if name == "TIFF":
+        # Pillow sets it when it has read the first directory; `n_frames` would read them all.
+        pages = _tiff_pages(image) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        if pages > 1:
+            count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
+            raise UndecodableImage(f"the TIFF holds {count} pages: save each as a file and a row of its own")
+        return
+    pictures = _jpeg_pictures(image) if name == "JPEG" else getattr(image, "n_frames", 1)
+    if pictures > 1:
+        raise UndecodableImage(f"the {name} holds {pictures:,} pictures and a page is one: save that one alone")
+
+
+def _tiff_pages(image: "TiffImageFile") -> int:
+    """Pages of a TIFF, at most `_MOST_COUNTED`: its first picture, and all others but smaller copies and masks."""
+    pages, at = 1, 1
+    while pages < _MOST_COUNTED and at < _MOST_COUNTED:
+        try:
+            image.seek(at)
+        except EOFError:
+            break
+        pages += not int(image.tag_v2.get(_TIFF_SUBFILE, 0)) & _BESIDE_A_PAGE
+        at += 1
+    image.seek(0)
+    return pages
+
+
+def _jpeg_pictures(image: "ImageFile") -> int:
+    """Pictures of a JPEG: its first, and all further views; thumbnails and a phone's depth or gain maps are none."""
+    entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
+    return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
+
+
+def _upright_size(image: "ImageFile") -> tuple[int, int]:
+    """(width, height) after the rotation that EXIF asks for. Pillow gives those of a TIFF upright already."""
     width, height = image.size
-    return (height, width) if _orientation(image) in _SIDEWAYS else (width, height)
+    sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
+    return (height, width) if sideways else (width, height)
 
 
 def _orientation(image: "Image.Image") -> int:
-    """The EXIF orientation, which a PNG must state before its pixels: Pillow would decode them all to look behind."""
+    """The EXIF orientation. Of a PNG only chunks before the pixels count: Pillow decodes all to read later ones."""
     if image.format == "PNG" and "exif" not in image.info:
         return _UPRIGHT
     return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)

@@ -1,22 +1,22 @@
 """Indexing: a source of pages becomes a shard manifest, and its queries a table beside it."""
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, ValidationError
 
 from resources.errors import SourceError
 from resources.files import replace_bytes
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
-from resources.pages.hub_dataset import bring, role
+from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural
 from resources.pages.pdf import shards
@@ -33,7 +33,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a source was found to be made of: files of pages, or PDFs to make them from."""
+    """What was found in a source: files of pages, or PDFs to render them from."""
 
     name: str
     files: list[Path]
@@ -44,9 +44,28 @@ class _Source:
     revision: str | None = None
 
 
+class _SavedSplits(BaseModel):
+    """The file that `datasets` writes beside several splits: what is used of it."""
+
+    splits: list[str]
+
+
+class _SavedFile(BaseModel):
+    filename: str
+
+
+class _SavedState(BaseModel):
+    """The file that `datasets` writes beside the files of one split: what is used of it."""
+
+    files: list[_SavedFile] = Field(alias="_data_files")
+
+
+_Saved = TypeVar("_Saved", bound=BaseModel)
+
+
 @dataclass(slots=True)
 class _Seen:
-    """Page ids met so far, each with its shard, and how many rows have none that can be used."""
+    """The page ids of the files so far with their shards, and counts of rows that cannot keep their id."""
 
     shard_of: dict[str, str] = field(default_factory=dict)
     duplicates: int = 0
@@ -59,15 +78,15 @@ def index(source: str, home: Path, progress: Progress | None = None, dpi: int = 
     `source` is a folder that `datasets` saved, a folder of .arrow or .parquet files (one file is
     one shard, in natural order of their names), a folder with PDFs in it or below, any of these
     named corpus/ with questions beside it, one such file, or the id of a Hub dataset. Pages of
-    PDFs are drawn at `dpi` into shards in `home`/rendered, once. `progress` is told what was done,
-    line by line. Raises `SourceError`, or `StoreError` when a file cannot be written; what was
-    indexed before then stays.
+    PDFs are drawn at `dpi` into shards in `home`/rendered, once. `progress` gets a line for every
+    step. Raises `SourceError`, or `StoreError` when a file cannot be written; what was
+    indexed before stays.
     """
     tell = progress or _say_nothing
     found = _find(source, tell)
     if not found.documents:
         return _index(source, found, home, tell)
-    with shards.alone(home):
+    with shards.exclusive(home):
         found = replace(found, files=shards.render(found.documents, home, dpi, tell))
         result = _index(source, found, home, tell)
         shards.clear(home, found.files)
@@ -116,7 +135,7 @@ def _find(source: str, progress: Progress) -> _Source:
             return _Source(source, [], find_documents(folder))
         return _Source(source, _page_files([folder], source))
     if _HUB_ID.fullmatch(source) and not folder.parent.is_dir():
-        corpus = bring(source, progress)
+        corpus = download(source, progress)
         return _Source(source, corpus.files, [], corpus.questions, corpus.annotations, source, corpus.revision)
     raise SourceError(f"{source} is neither a folder, an .arrow, .parquet or .pdf file nor the id of a Hub dataset")
 
@@ -155,21 +174,23 @@ def _pages_in(folder: Path) -> tuple[list[Path], list[Document]]:
 
 
 def _saved_files(folder: Path) -> list[Path]:
-    """The files of a dataset that `datasets` saved in `folder`, in its order; none when it did not."""
-    if (folder / "dataset_dict.json").is_file():
-        splits = _read_json(folder / "dataset_dict.json", "splits")
+    """The files of the dataset that `datasets` saved in `folder`, in its order; none when there is no such dataset."""
+    if (path := folder / "dataset_dict.json").is_file():
+        splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
             raise SourceError(f"{folder} has the splits {', '.join(splits)}: name the folder of one")
         return _saved_files(folder / splits[0])
-    if (folder / "state.json").is_file():
-        return [folder / file["filename"] for file in _read_json(folder / "state.json", "_data_files")]
+    if (path := folder / "state.json").is_file():
+        return [folder / file.filename for file in _read_json(path, _SavedState).files]
     return []
 
 
-def _read_json(path: Path, key: str) -> Any:
+def _read_json(path: Path, model: type[_Saved]) -> _Saved:
     try:
-        return json.loads(path.read_bytes())[key]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return model.model_validate(manifest.read_json(path))
+    except ValidationError as error:
+        raise SourceError(f"{path} cannot be read: {manifest.first_fault(error)}") from None
+    except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read: {error!r}") from None
 
 
@@ -185,26 +206,27 @@ def _holds_pages(path: Path) -> bool:
 
 
 def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
-    """The manifest entry of a file, or None when it has no rows; a file that is not whole is refused."""
+    """The manifest entry of a file; None when it has no rows. Raises `SourceError` for a damaged file."""
     format = _FORMATS[path.suffix]
     pages = open_pages(path, format)
     rows = 0
-    duplicates = []
-    for part in pages.parts():
-        if part.problem:
-            raise SourceError(_not_whole(path, part.problem))
-        for at in range(part.rows):
-            page_id = part.row(at).id
+    duplicates: set[str] = set()
+    for batch in pages.batches():
+        if batch.problem:
+            raise SourceError(_not_whole(path, batch.problem))
+        for at in range(batch.rows):
+            page_id = batch.row(at).id
             if page_id is None or ids.problem_with(page_id):
                 seen.unusable += 1
             elif page_id in seen.shard_of:
-                duplicates.append(rows + at)
+                seen.duplicates += 1
+                if seen.shard_of[page_id] != key:
+                    duplicates.add(page_id)
             else:
                 seen.shard_of[page_id] = key
-        rows += part.rows
+        rows += batch.rows
     if pages.problem:
         raise SourceError(_not_whole(path, pages.problem))
-    seen.duplicates += len(duplicates)
     if not rows:
         return None
     with path.open("rb") as file:
@@ -216,7 +238,7 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
         rows=rows,
         bytes=path.stat().st_size,
         sha256=sha256,
-        duplicates=duplicates,
+        duplicates=sorted(duplicates),
     )
 
 
@@ -242,7 +264,7 @@ def _index_queries(
     pq.write_table(table, buffer)
     replace_bytes(home / QUERIES, buffer.getvalue())
     progress(f"{len(queries):,} queries")
-    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown_pages=len(unknown), unknown=unknown)
+    return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
 
 def _unknown_pages(queries: Sequence[Query], shard_of: dict[str, str]) -> list[str]:
@@ -251,6 +273,6 @@ def _unknown_pages(queries: Sequence[Query], shard_of: dict[str, str]) -> list[s
 
 
 def _relative(path: Path, home: Path) -> str:
-    """`path` from `home` when it lies in it, else in full; links are kept, they may have the better name."""
+    """`path` relative to `home` when it lies in it, else absolute. Links are not resolved: they may be better names."""
     path, home = Path(os.path.abspath(path)), Path(os.path.abspath(home))
     return path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)

@@ -6,14 +6,17 @@ network and imports nothing heavy.
 
 import json
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from resources.errors import SourceError
+from resources.printable import visible
 
 NAME = "shards.json"
 VERSION = 1
+_SHOWN = 80
+"""Characters of a value that a message shows."""
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 """The corpus of a home that has none of its own."""
 
@@ -28,7 +31,7 @@ class _Entry(BaseModel):
 
 
 class Shard(_Entry):
-    """One file of pages. `duplicates` are the rows whose id an earlier row of the corpus has already."""
+    """One file of pages. `duplicates` are the ids in it that belong to a page of an earlier shard."""
 
     key: str
     file: str
@@ -36,16 +39,15 @@ class Shard(_Entry):
     rows: int = Field(ge=1)
     bytes: int = Field(ge=1)
     sha256: str
-    duplicates: list[int] = []
+    duplicates: list[str] = []
 
 
 class QueryFile(_Entry):
-    """The queries of the corpus. `unknown_pages` counts ground-truth pages no shard holds, `unknown` names them."""
+    """The queries of the corpus. `unknown` are the ground-truth pages that no shard holds."""
 
     file: str
     rows: int = Field(ge=1)
     sha256: str
-    unknown_pages: int = 0
     unknown: list[str] = []
 
 
@@ -78,19 +80,18 @@ class Manifest(_Entry):
     def read(cls, path: Path) -> Self:
         """The manifest at `path`. Raises `SourceError`."""
         try:
-            content = json.loads(path.read_bytes())
+            content = read_json(path)
             version = content.get("version") if isinstance(content, dict) else None
             if version is not None and version != VERSION:
                 raise SourceError(
-                    f"{path} has format {version!r}, this release reads {VERSION}: run `kopub index SOURCE` again"
+                    f"{path} has format {visible(repr(version), _SHOWN)}, this release reads {VERSION}: "
+                    "run `kopub index SOURCE` again"
                 )
             manifest = cls.model_validate(content)
         except OSError as error:
             raise SourceError(f"{path} cannot be read ({error.strerror}): run `kopub index SOURCE`") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "it"
-            raise SourceError(_unusable(path, f"{where}: {first['msg']}")) from None
+            raise SourceError(_unusable(path, first_fault(error))) from None
         except ValueError as error:
             raise SourceError(_unusable(path, str(error))) from None
         manifest._folder = path.parent
@@ -130,6 +131,21 @@ class Manifest(_Entry):
     def path(self, file: str) -> Path:
         """Where a file of the manifest lies."""
         return self._folder / file
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file. Raises `OSError`, and `ValueError` when it is no JSON or nested too deeply."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first error of a validation in one line, with the place in the value."""
+    first = error.errors()[0]
+    where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
+    return f"{where}: {visible(first['msg'])}"
 
 
 def _unusable(path: Path, reason: str) -> str:

@@ -125,6 +125,9 @@ def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
         found = ", ".join(annotations.column_names)
         raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")
+    kind = annotations.schema.field("page_indices").type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
+        raise SourceError(f"the annotations of {name} have page_indices of type {kind}; wanted lists of integers")
     return {
         index: f"{row['file_id']}_{page}"
         for row in annotations.select(["file_id", "page_indices"]).to_pylist()

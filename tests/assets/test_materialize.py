@@ -11,11 +11,12 @@ from kopub_assets.graph import GRAPH
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
+from resources.pages.indexing import index
 from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
-from tests.support.corpora import cut, page_image, pages, query
+from tests.support.corpora import cut, page_image, pages, query, write_corpus
 from tests.support.harness import Platform, failure
 
 TWO_SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
@@ -241,7 +242,8 @@ def test_a_page_that_cannot_be_used_is_quarantined_and_the_others_come_out(
 
 
 def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_path: Path):
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1")])
+    platform = Platform(tmp_path)
+    index(str(write_corpus(tmp_path / "source", [pages("a_1", "a_2", "a_3"), pages("b_1")], batch_rows=1)), tmp_path)
     file = tmp_path / "source" / "corpus" / "data-0.arrow"
     cut(file, file.stat().st_size * 3 // 5)
     assert platform.run(last="shard_01").success

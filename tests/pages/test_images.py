@@ -23,9 +23,7 @@ from resources.pages import images
 from resources.pages.images import MAX_PIXELS, ImageInfo, decode, inspect
 from resources.pages.page import Page
 from tests.support.corpora import page_image
-
-ROTATED = 6
-"""EXIF orientation of a page that was scanned on its side."""
+from tests.support.pngs import adam7, chunk, header, rows, with_right_checksums
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:
@@ -34,27 +32,9 @@ def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:
     return file.getvalue()
 
 
-def chunk(kind: bytes, content: bytes = b"") -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def header(width: int, height: int, depth: int = 8, colour: int = 2, interlaced: int = 0) -> bytes:
-    return b"\x89PNG\r\n\x1a\n" + chunk(
-        b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
-    )
-
-
 def png_that_declares(width: int, height: int) -> bytes:
     """A PNG of a few bytes whose header declares a size, with no pixels behind it."""
     return header(width, height) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND")
-
-
-def sideways(size: tuple[int, int], format: str) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = ROTATED
-    image = Image.new("RGB", size, "white")
-    image.paste("black", (0, 0, size[0] // 2, size[1] // 2))
-    return encoded(image, format, exif=exif)
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "TIFF"])
@@ -109,14 +89,40 @@ def test_changed_bytes_of_a_png_are_noticed() -> None:
         inspect(bytes(data))
 
 
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
-def test_a_rotated_page_is_upright(format: str) -> None:
-    data = sideways((80, 40), format)
-    assert inspect(data) == ImageInfo(format, 40, 80)
-    pixels = decode(data)
-    assert pixels.shape == (80, 40, 3)
-    assert pixels[10, 30].max() < 50
-    assert pixels[10, 10].min() > 200
+TURNS = [
+    lambda pixels: pixels,
+    np.fliplr,
+    lambda pixels: np.rot90(pixels, 2),
+    np.flipud,
+    lambda pixels: pixels.transpose(1, 0, 2),
+    lambda pixels: np.rot90(pixels, -1),
+    lambda pixels: np.rot90(pixels, 2).transpose(1, 0, 2),
+    np.rot90,
+]
+"""What EXIF orientations 1 to 8 ask for."""
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [
+        ("JPEG", {}),
+        ("PNG", {}),
+        ("WEBP", {"lossless": True}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+    ],
+)
+def test_a_rotated_page_is_upright(format: str, options: dict[str, Any], orientation: int) -> None:
+    image = Image.new("L", (80, 40), "white")
+    image.paste("black", (0, 0, 40, 24))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(image, format, exif=exif, **options)
+    expected = TURNS[orientation - 1](np.asarray(image.convert("RGB")))
+    height, width, _ = expected.shape
+    assert inspect(data) == ImageInfo(format, width, height)
+    assert np.array_equal(decode(data) > 127, expected > 127)
 
 
 def test_one_pixel() -> None:
@@ -179,19 +185,8 @@ PIXELS = np.random.default_rng(0).integers(0, 255, (SIDE, SIDE, 3), np.uint8)
 START, END = header(SIDE, SIDE), chunk(b"IEND")
 
 
-def rows(pixels: np.ndarray, filter: int = 0) -> bytes:
-    """Scan lines as a PNG has them before compression; 0 is the filter that changes nothing."""
-    return b"".join(bytes([filter]) + row.tobytes() for row in pixels)
-
-
 STREAM = zlib.compress(rows(PIXELS))
 IDAT = chunk(b"IDAT", STREAM)
-
-
-def adam7(pixels: np.ndarray) -> bytes:
-    """Scan lines of the seven passes of an interlaced PNG: first row, first column, step of rows, step of columns."""
-    passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
-    return b"".join(rows(pixels[row::down, column::across]) for row, column, down, across in passes)
 
 
 def frame(number: int) -> bytes:
@@ -234,8 +229,7 @@ ODD = {
     + chunk(b"IDAT", zlib.compress(rows((PIXELS * 256.0 + 7).astype(">u2"))))
     + END,
     "transparent colour": START + chunk(b"tRNS", struct.pack(">3H", 255, 255, 255)) + IDAT + END,
-    "animated": START + TWO_FRAMES + frame(0) + IDAT + frame(1) + black(2) + END,
-    "animated, but not this": START + ONE_FRAME + IDAT + frame(0) + black(1) + END,
+    "animated, but still": START + ONE_FRAME + frame(0) + IDAT + END,
     "animated before this": START + frame(0) + black(1) + IDAT + END,
     "wrong checksum of the last part": START + IDAT[:-1] + bytes([IDAT[-1] ^ 1]) + END,
     "no end": START + IDAT,
@@ -335,14 +329,85 @@ def test_a_changed_png_becomes_the_same_through_both(
     assert outcome(page) == by_libspng(page)
 
 
-def with_right_checksums(data: bytes) -> bytes:
-    """The chunks of a PNG as far as they are whole, each with the checksum of what it says now."""
-    made, at = data[:8], 8
-    while at + 12 <= len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        made += chunk(data[at + 4 : at + 8], data[at + 8 : at + 8 + length])
-        at += 12 + length
-    return made
+def several(format: str, **options: Any) -> bytes:
+    """A file of three pictures."""
+    others = [Image.new("RGB", (30, 20), colour) for colour in ("red", "blue")]
+    return encoded(Image.new("RGB", (30, 20), "white"), format, save_all=True, append_images=others, **options)
+
+
+def jpeg_with(kind: int) -> bytes:
+    """A JPEG of three pictures, the second of a kind by its number in the standard (CIPA DC-007)."""
+    data = several("MPO")
+    # A TIFF header of 8 bytes and a directory of three tags stand before the entries, which have 16 bytes each.
+    second = data.index(b"MPF\0") + 4 + 8 + (2 + 3 * 12 + 4) + 16
+    return data[:second] + struct.pack("<I", kind) + data[second + 4 :]
+
+
+def tiff_with(subfile: int) -> bytes:
+    """A TIFF of two pictures, of which the second says what it is to the first."""
+    other = Image.new("RGB", (15, 10), "red")
+    other.encoderinfo = {"tiffinfo": {254: subfile}}
+    page = Image.new("RGB", (30, 20), "white")
+    return encoded(page, "TIFF", save_all=True, append_images=[other], compression="tiff_lzw")
+
+
+SEVERAL = {
+    "animated PNG": (several("PNG"), "the PNG holds 3 pictures and a page is one: save that one alone"),
+    "PNG before an animation": (START + ONE_FRAME + IDAT + frame(0) + black(1) + END, "the PNG holds 2 pictures"),
+    "animated PNG of two": (START + TWO_FRAMES + frame(0) + IDAT + frame(1) + black(2) + END, "the PNG holds 2"),
+    "animated WebP": (several("WEBP"), "the WEBP holds 3 pictures"),
+    "two views in a JPEG": (jpeg_with(0x020003), "the JPEG holds 2 pictures"),
+    "TIFF of three pages": (several("TIFF"), "the TIFF holds 3 pages: save each as a file and a row of its own"),
+    "compressed TIFF": (several("TIFF", compression="tiff_lzw"), "the TIFF holds 3 pages"),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("read", [inspect, decode])
+def test_a_file_of_several_pictures_is_no_page(read: Callable[[bytes], object], name: str) -> None:
+    data, reason = SEVERAL[name]
+    with pytest.raises(UndecodableImage, match=f"^{reason}"):
+        read(data)
+
+
+BESIDE_A_PAGE = {
+    "thumbnail in a JPEG": jpeg_with(0x010001),
+    "depth map in a JPEG": jpeg_with(0),
+    "thumbnail in a TIFF": tiff_with(1),
+    "mask in a TIFF": tiff_with(4),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_A_PAGE)
+def test_what_lies_beside_a_picture_is_no_page(name: str) -> None:
+    data = BESIDE_A_PAGE[name]
+    assert inspect(data) == ImageInfo(name[-4:], 30, 20)
+    assert (decode(data) == 255).all()
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_tiff_whose_second_page_is_cut_off_is_no_page() -> None:
+    data = several("TIFF")
+    with pytest.raises(UndecodableImage, match="damaged"):
+        inspect(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("read", [inspect, decode])
+def test_a_png_without_pixels(read: Callable[[bytes], object]) -> None:
+    with pytest.raises(UndecodableImage, match=r"the PNG has no pixels$"):
+        read(START + END)
+
+
+def test_pages_of_a_tiff_are_counted_up_to_a_thousand() -> None:
+    data = encoded(Image.new("L", (4, 4)), "TIFF")
+    (start,) = struct.unpack_from("<I", data, 4)
+    (tags,) = struct.unpack_from("<H", data, start)
+    directory = data[start : start + 2 + 12 * tags]
+    following = range(len(data), len(data) + 2000 * (len(directory) + 4), len(directory) + 4)
+    chain = b"".join(directory + struct.pack("<I", at + len(directory) + 4) for at in following)
+    endless = data[: start + len(directory)] + struct.pack("<I", len(data)) + data[start + len(directory) + 4 :] + chain
+    with pytest.raises(UndecodableImage, match="the TIFF holds 1,000 or more pages"):
+        inspect(endless)
 
 
 def test_a_palette_that_is_missing() -> None:

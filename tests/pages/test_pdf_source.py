@@ -8,8 +8,10 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from resources.pages.images import decode, inspect
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.pdf import pool, rendering, shards
-from resources.pages.pdf.pool import Failed, PdfCrew
+from resources.pages.pdf.pool import Failed, PdfPool
 from resources.pages.pdf.rendering import Renderer
 from resources.states import State
 from tests.support.corpora import pages, query, write_corpus
@@ -194,7 +196,7 @@ def test_a_huge_page_is_drawn_as_large_as_pages_may_be(
 ) -> None:
     monkeypatch.setattr(rendering, "MAX_PIXELS", 100_000)
     path = folder.put("a.pdf", pdf(sheet(b"", box=box)))
-    info = inspect(Renderer().draw(path, 0, 2000))
+    info = inspect(Renderer().render(path, 0, 2000))
     width, height = map(int, box.split()[2:])
     assert 90_000 < info.width * info.height <= 100_000
     assert (info.width - 1) / info.height < width / height < info.width / (info.height - 1)
@@ -311,11 +313,13 @@ def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> 
         "e no pages.pdf": pdf(),
         "f hole.pdf": hole,
         "g good.pdf": pdf(sheet(bar(RED))),
+        "h long.pdf": pdf(sheet(b"", box="0 0 2000000 1")),
+        "i high.pdf": pdf(sheet(b"", box="0 0 1 2000000")),
     }
     for name, content in contents.items():
         folder.put(name, content)
     (folder.source / "z.pdf").symlink_to("nowhere")
-    assert folder.index().rows == 9
+    assert folder.index().rows == 11
     platform = Platform(folder.home)
     assert platform.run("raw_pages").success
     rows = platform.rows("raw_pages")
@@ -331,6 +335,14 @@ def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> 
         "f hole_1": (State.OK, None),
         "f hole_2": (quarantined, "f hole.pdf, page 2: the page cannot be drawn: Failed to load page."),
         "g good_1": (State.OK, None),
+        "h long_1": (
+            quarantined,
+            "h long.pdf, page 1: the page is 2,000,000 by 1 points: at 72 dpi it is longer than 1,000,000 pixels",
+        ),
+        "i high_1": (
+            quarantined,
+            "i high.pdf, page 1: the page is 1 by 2,000,000 points: at 72 dpi it is longer than 1,000,000 pixels",
+        ),
         "z.pdf": (quarantined, "z.pdf: the PDF cannot be read: No such file or directory"),
     }
     reasons = [reason for _, reason in states.values() if reason]
@@ -352,21 +364,21 @@ def test_a_pdf_that_became_whole_gives_its_pages(folder: Folder) -> None:
 
 def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder.put("a.pdf")
-    start = pool._Member._start
+    start = pool._Worker._start
     lives = iter([False, True, False, False])
 
-    def killed(member: Any) -> BaseProcess:
-        process = start(member)
+    def killed(worker: Any) -> BaseProcess:
+        process = start(worker)
         if not next(lives, True):
             process.kill()
             process.join()
         return process
 
-    monkeypatch.setattr(pool._Member, "_start", killed)
-    with PdfCrew(1) as crew:
-        assert list(crew.pages([path])) == [1]
-    with PdfCrew(1) as crew:
-        answers = list(crew.draw([(path, 0), (path, 0)], 72))
+    monkeypatch.setattr(pool._Worker, "_start", killed)
+    with PdfPool(1) as processes:
+        assert list(processes.pages([path])) == [1]
+    with PdfPool(1) as processes:
+        answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
     assert isinstance(answers[1], bytes)
 
@@ -374,8 +386,29 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
-    with PdfCrew(1, seconds=1e-6) as crew:
-        assert list(crew.pages([path])) == [Failed("given up after 0 seconds")]
+    with PdfPool(1, seconds=1e-6) as processes:
+        assert list(processes.pages([path])) == [Failed("given up after 0 seconds")]
+
+
+class Broken(Renderer):
+    """Stumbles over every PDF in a way that nobody foresaw."""
+
+    def pages(self, path: Path) -> int:
+        raise AttributeError("'tuple' object has no attribute 'tobytes'\nin a library")
+
+
+def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Renderer", Broken)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    ours, theirs = Pipe()
+    with ours:
+        thread = Thread(target=pool._work, args=(theirs,))
+        thread.start()
+        for _ in range(2):
+            ours.send(("pages", Path("a.pdf")))
+            reason = "the PDF cannot be rendered: 'tuple' object has no attribute 'tobytes'"
+            assert ours.recv() == Failed(reason)
+    thread.join()
 
 
 # Indexing again
@@ -387,7 +420,7 @@ def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.Mon
     first = small.index()
     assert small.drawn == ["2 of 2 pages drawn"] * 3
     files = small.files()
-    for owner, name in ((PdfCrew, "_ask"), (shards, "replace_file")):
+    for owner, name in ((PdfPool, "_ask"), (shards, "replace_file")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
     assert small.index() == first
     assert (small.drawn, small.files()) == ([], files)
@@ -539,17 +572,17 @@ class Stopped(BaseException):
 def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcdefgh":
         small.put(f"{name}.pdf")
-    draw = PdfCrew.draw
+    render = PdfPool.render
     shards = iter(range(3))
 
-    def stopped(crew: PdfCrew, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+    def stopped(processes: PdfPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
         if next(shards) == 0:
-            yield from draw(crew, asked, dpi)
-        yield from islice(draw(crew, asked, dpi), 2)
+            yield from render(processes, asked, dpi)
+        yield from islice(render(processes, asked, dpi), 2)
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(PdfCrew, "draw", stopped)
+        patch.setattr(PdfPool, "render", stopped)
         with pytest.raises(Stopped):
             small.index()
     finished = small.files()
@@ -629,7 +662,7 @@ def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
 
 def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
     folder.put("a.pdf")
-    with shards.alone(folder.home), pytest.raises(SourceError, match="another `kopub index` draws PDFs into"):
+    with shards.exclusive(folder.home), pytest.raises(SourceError, match="another `kopub index` draws PDFs into"):
         folder.index()
 
 

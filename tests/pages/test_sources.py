@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
-from resources.pages.corpus import Corpus, SourceRow
+from resources.pages.corpus import Corpus, PageReader, SourceRow
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
 from tests.support.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
@@ -28,6 +29,14 @@ HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", ".
 
 def rows_of(home: Path, key: str = "shard_00") -> list[SourceRow]:
     return list(Corpus(home=str(home)).rows(key))
+
+
+def proven(reader: PageReader, row: SourceRow) -> bytes | memoryview:
+    return reader.page(row.page_id, row.row, sha256(row.data)).data
+
+
+def sha256(data: bytes | memoryview | None) -> str:
+    return hashlib.sha256(data or b"").hexdigest()
 
 
 def indexed(tmp_path: Path, *shards: list, **options) -> Path:
@@ -69,7 +78,7 @@ def test_arrow_images_are_slices_of_the_mapped_file(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     rows = rows_of(home)
     with Corpus(home=str(home)).reader("shard_00") as reader:
-        assert [reader.bytes(row.row) for row in rows] == [row.data for row in rows]
+        assert [proven(reader, row) for row in rows] == [row.data for row in rows]
     assert pa.total_allocated_bytes() - before < len(big)
     assert all(isinstance(row.data, memoryview) and row.data.readonly for row in rows)
 
@@ -93,7 +102,8 @@ def test_parquet_is_read_by_row_group(tmp_path: Path) -> None:
     assert (manifest.shards[0].format, manifest.shards[0].rows) == ("parquet", 7)
     assert [(row.page_id, row.data) for row in rows_of(tmp_path / "home")] == content
     with Corpus(home=str(tmp_path / "home")).reader("shard_00") as reader:
-        assert [reader.bytes(row) for row in (6, 0, 4)] == [content[row][1] for row in (6, 0, 4)]
+        rows = rows_of(tmp_path / "home")
+        assert [proven(reader, rows[at]) for at in (6, 0, 4)] == [content[at][1] for at in (6, 0, 4)]
 
 
 def test_files_are_shards_in_natural_order(tmp_path: Path) -> None:
@@ -184,7 +194,8 @@ def test_queries_belong_to_the_shard_of_their_first_known_page(tmp_path: Path) -
     assert sorted(found.query_id for found in everywhere) == ["q1", "q2", "q3"]
     assert next(found for found in everywhere if found.query_id == "q2").ground_truth == ["nowhere_1", "a_1"]
     assert corpus.manifest.queries is not None
-    assert corpus.manifest.queries.unknown_pages == 1
+    assert corpus.manifest.queries.unknown == ["nowhere_1"]
+    assert corpus.unknown_pages == {"nowhere_1"}
 
 
 def test_query_ids_are_made_unique(tmp_path: Path) -> None:
@@ -294,17 +305,23 @@ def test_a_null_image_struct_is_a_problem_of_its_row(tmp_path: Path) -> None:
 
 def test_only_the_first_page_keeps_an_id(tmp_path: Path) -> None:
     home = indexed(tmp_path, pages("a_1", "a_1", "b_1"), pages("c_1", "b_1", "a_1"))
-    assert [shard.duplicates for shard in Manifest.load(home).shards] == [[1], [1, 2]]
+    assert [shard.duplicates for shard in Manifest.load(home).shards] == [[], ["a_1", "b_1"]]
     assert [row.page_id for row in rows_of(home)] == ["a_1", "shard_00/row_1", "b_1"]
     second = rows_of(home, "shard_01")
     assert [row.page_id for row in second] == ["c_1", "shard_01/row_1", "shard_01/row_2"]
     assert second[1].problem == "row 1: an earlier page has the id 'b_1' already"
 
 
+def test_a_page_of_an_earlier_shard_is_known_by_its_id_in_whatever_row(tmp_path: Path) -> None:
+    home = indexed(tmp_path, pages("a_1"), pages("b_1", "a_1", "b_2"))
+    write_arrow(shard_file(tmp_path, 1), table(pages("a_1", "b_2", "b_1")))
+    assert [row.page_id for row in rows_of(home, "shard_01")] == ["shard_01/row_0", "b_2", "b_1"]
+
+
 # Files that changed after they were indexed
 
 
-def test_pages_before_a_cut_come_out(tmp_path: Path) -> None:
+def test_pages_of_the_batches_before_a_cut_come_out(tmp_path: Path) -> None:
     content = pages(*(f"d_{at}" for at in range(8)))
     home = indexed(tmp_path, content, batch_rows=4)
     file = shard_file(tmp_path)
@@ -312,13 +329,17 @@ def test_pages_before_a_cut_come_out(tmp_path: Path) -> None:
     end_of_sixth = whole.index(content[5][1] or b"") + len(content[5][1] or b"")
     cut(file, end_of_sixth)
     rows = rows_of(home)
-    assert [row.page_id for row in rows] == [page_id for page_id, _ in content]
-    assert [row.data for row in rows] == [*(data for _, data in content[:6]), None, None]
-    assert {row.problem for row in rows[6:]} == {f"the file is cut off at byte {end_of_sixth:,} of {len(whole):,}"}
+    assert [row.page_id for row in rows] == [
+        *(f"d_{at}" for at in range(4)),
+        *(f"shard_00/row_{at}" for at in range(4, 8)),
+    ]
+    assert [row.data for row in rows] == [*(data for _, data in content[:4]), *[None] * 4]
+    cut_off = f"the file is cut off at byte {end_of_sixth:,} of {len(whole):,}"
+    assert [row.problem for row in rows[4:]] == [f"row {at}: {cut_off}" for at in range(4, 8)]
     with Corpus(home=str(home)).reader("shard_00") as reader:
-        assert reader.bytes(5) == content[5][1]
-        with pytest.raises(SourceError, match="row 6 cannot be read: the file is cut off"):
-            reader.bytes(6)
+        assert proven(reader, rows[3]) == content[3][1]
+        with pytest.raises(SourceError, match=f"row 6 cannot be read: {cut_off}; bring in a whole file, or material"):
+            proven(reader, rows[6])
 
 
 @pytest.mark.parametrize("file_format", [False, True], ids=["stream", "file"])
@@ -421,6 +442,38 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path, suffix: str) -> No
         rows_of(tmp_path / "home")
 
 
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_bytes_are_given_out_under_no_other_name(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / "source" / f"a.{suffix}"
+    write = write_arrow if suffix == "arrow" else lambda path, content: pq.write_table(content, path)
+    file.parent.mkdir()
+    content = pages("a_1", "a_2")
+    write(file, table(content))
+    index(str(file), tmp_path / "home")
+    seen = [(at, page_id, sha256(data)) for at, (page_id, data) in enumerate(content)]
+    write(file, table(content[::-1]))
+    with Corpus(home=str(tmp_path / "home")).reader("shard_00") as reader:
+        for row, page_id, seen_bytes in seen:
+            with pytest.raises(SourceError, match=rf"a\.{suffix}: row {row} does not hold .* again$") as caught:
+                reader.page(page_id or "", row, seen_bytes)
+            assert f"raw_pages saw of {page_id!r}: materialize raw_pages of shard_00" in str(caught.value)
+        assert reader.page("a_1", 1, sha256(content[0][1])).data == content[0][1]
+        assert reader.sha256(0) == sha256(content[1][1])
+        with pytest.raises(SourceError, match="does not hold the bytes"):
+            reader.page("a_1", 0, None)
+
+
+def test_bytes_that_were_proven_stay_what_they_are(tmp_path: Path) -> None:
+    content = pages("a_1")
+    home = indexed(tmp_path, content)
+    with Corpus(home=str(home)).reader("shard_00") as reader:
+        page = reader.page("a_1", 0, sha256(content[0][1]))
+        file = shard_file(tmp_path)
+        with file.open("r+b") as written:
+            written.write(bytes(file.stat().st_size))
+        assert page.data == content[0][1]
+
+
 # Sources that are refused
 
 
@@ -440,6 +493,55 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     assert refused(path.parent, tmp_path) == wanted
     pq.write_table(pa.table({"id": [1], "image": [b"x"]}), tmp_path / "b.parquet")
     assert "id: int64, image: binary; wanted" in refused(tmp_path / "b.parquet", tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.parametrize("name", ["id", "image", "license"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, suffix: str, name: str) -> None:
+    content = table(pages("a_1", "a_2"))
+    twice = content.append_column(content.schema.field(name), content[name])
+    path = tmp_path / "source" / f"a.{suffix}"
+    path.parent.mkdir()
+    if suffix == "arrow":
+        write_arrow(path, twice)
+    else:
+        pq.write_table(twice, path)
+    assert refused(path.parent, tmp_path) == f"{path} has 2 columns named {name}: rename or drop all but one"
+
+
+def test_two_columns_of_one_name_are_refused_in_queries(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "source", [pages("a_1")], [query("q", "?", "a_1")])
+    path = tmp_path / "source" / "qa.parquet"
+    asked = pq.read_table(path)
+    pq.write_table(asked.append_column("query", asked["query"]), path)
+    with pytest.raises(SourceError, match=r"qa\.parquet cannot be read: Multiple matches .*query"):
+        index(str(tmp_path / "source"), tmp_path / "home")
+
+
+@pytest.mark.parametrize("image", [pa.struct([("bytes", pa.binary()), ("bytes", pa.binary())]), pa.struct([])])
+def test_an_image_without_its_one_field_of_bytes_is_refused(tmp_path: Path, image: pa.StructType) -> None:
+    schema = pa.schema([("id", pa.string()), ("image", image)])
+    path = write_arrow(tmp_path / "source" / "a.arrow", schema.empty_table())
+    assert "wanted id: string and image: struct<bytes: binary>" in refused(path.parent, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state.json", '{"_data_files": 5}'),
+        ("state.json", '{"_data_files": [5]}'),
+        ("state.json", '{"_data_files": [{"filename": 5}]}'),
+        ("state.json", "[" * 10_000),
+        ("state.json", "[]"),
+        ("dataset_dict.json", '{"splits": 5}'),
+        ("dataset_dict.json", '{"splits": [5]}'),
+        ("dataset_dict.json", "\xff"),
+    ],
+)
+def test_what_datasets_wrote_is_not_trusted(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / name).write_bytes(content.encode("latin-1"))
+    assert f"{name} cannot be read: " in refused(tmp_path / "source", tmp_path)
 
 
 def test_broken_files_are_not_indexed(tmp_path: Path) -> None:
@@ -514,13 +616,31 @@ def test_a_full_disk_leaves_the_old_index(tmp_path: Path, monkeypatch: pytest.Mo
         ('{"version": 2}', "has format 2, this release reads 1"),
         ('{"version": 1, "source": "x", "shards": []}', "shards: List should have at least 1 item"),
         ('{"version": 1, "source": "x", "shard": []}', "shards: Field required"),
+        ("[" * 10_000, "nested too deeply"),
+        ('{"version": 1, "source": "x", "shards": ' + "[" * 10_000 + "]" * 10_000 + "}", "nested too deeply"),
+        ('{"version": ' + "[" * 500 + "]" * 500 + "}", "has format .*, this release reads 1"),
+        ('{"version": 1, "source": 5, "shards": {}}', "source: Input should be a valid string"),
+        ('{"version": 1, "source": "x", "shards": [5]}', r"shards\.0: Input should be a valid dictionary"),
+        ('{"version": 1, "source": "x", "shards": [], "a\\nb": 1}', r"is not a shard manifest"),
+        ('{"version": 1, "source": 1' + "0" * 5000 + "}", "is not a shard manifest"),
+        ("\ud800", "is not a shard manifest"),
     ],
 )
 def test_an_unusable_manifest_is_one_line(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "shards.json").write_text(content)
+    (tmp_path / "shards.json").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(SourceError, match=message) as caught:
         Manifest.load(tmp_path)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("file", ["a\\u0000b.arrow", "\\ud800.arrow"])
+def test_a_manifest_that_names_no_possible_file(tmp_path: Path, file: str) -> None:
+    home = indexed(tmp_path, pages("a_1"))
+    path = home / "shards.json"
+    path.write_text(re.sub('"file": ".*"', lambda _: f'"file": "{file}"', path.read_text()))
+    with pytest.raises(SourceError, match=r"arrow cannot be opened|is not a shard manifest"):
+        rows_of(home)
 
 
 def test_keys_cannot_be_made_up(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""PDFs as a source: drawn once, in processes of their own."""
+"""PDFs as a source: their pages are rendered once, by a pool of processes."""

@@ -1,4 +1,4 @@
-"""PDFs in a folder: which there are, in which order, and what their pages are called. Opens none of them."""
+"""The PDFs of a folder in their order, and the ids of their pages. No PDF is opened."""
 
 import hashlib
 import os
@@ -16,16 +16,16 @@ from resources.printable import spelt
 
 SUFFIX = ".pdf"
 _JOINT = "__"
-"""Between the folders and the file in an id, which takes no slash."""
+"""Separates folders and file in an id, which must not hold a slash."""
 _HASH = 8
-"""Hex digits that tell apart two documents whose names come out the same."""
+"""Hex digits that tell apart two documents of the same id."""
 _LONGEST = ids.MAX_BYTES - len("_9999999")
 """Bytes of an id before the number of the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`place` is where it lies below the folder, as the file system spells it, and `name` as a person reads it.
+    """A PDF. `place` is its path below the folder as the file system spells it, `name` the same for people.
 
     `id` is what the ids of its pages begin with, and is unique in the folder.
     """
@@ -36,7 +36,7 @@ class Document:
     id: str
 
     def sha256(self) -> str:
-        """Of the file. Raises `OSError`."""
+        """The SHA-256 of the file. Raises `OSError`."""
         return file_sha256(self.path)
 
 
@@ -62,7 +62,7 @@ def find_documents(source: Path) -> list[Document]:
 
 
 def is_pdf(path: Path) -> bool:
-    """Whether a name that a folder has is that of a PDF; a link to nowhere is one that cannot be read."""
+    """Whether a path is that of a PDF. A broken link counts as one: it is reported as unreadable."""
     return path.suffix.lower() == SUFFIX and path.name[0] != "." and (path.is_file() or not path.exists())
 
 
@@ -82,7 +82,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _id(stem: str, place: str, shared: bool) -> str:
-    """The stem, or as much of its end as fits and a hash of the place when it is too long or not the only one."""
+    """The stem; when it is too long or `shared`, as much of its end as fits and a hash of the place."""
     if not shared and len(stem.encode()) <= _LONGEST:
         return stem
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
@@ -91,7 +91,7 @@ def _id(stem: str, place: str, shared: bool) -> str:
 
 
 def _stem(place: str) -> str:
-    """The place without its suffix, of characters that an id can have."""
+    """The place without its suffix, in characters that an id may hold."""
     text = _composed(place)[: -len(SUFFIX)].replace("/", _JOINT)
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
 
@@ -101,5 +101,5 @@ def _name(place: str) -> str:
 
 
 def _composed(text: str) -> str:
-    """In NFC: macOS and archives made there have Hangul syllables in their parts."""
+    """`text` in NFC: macOS, and archives made there, store Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)

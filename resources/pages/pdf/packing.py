@@ -1,4 +1,4 @@
-"""Which pages of which PDFs make up which shard, so that a change of one PDF is a change of one shard. Pure."""
+"""Assigns the pages of PDFs to shards, so that a change of one PDF changes one shard. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PageRange:
     """Consecutive pages of a PDF: `count` of its `pages`, from `first`, counted from 0.
 
-    A PDF that cannot be opened has no pages and one run of one row, with the `problem`.
+    A PDF that cannot be opened has 0 `pages`, and one range of one row with the `problem`.
     `place`, `name` and `id` are those of its `Document`.
     """
 
@@ -23,19 +23,19 @@ class Run:
     problem: str | None = None
 
     @property
-    def at(self) -> tuple[str, int]:
-        """What stays the same when the PDF changes."""
+    def key(self) -> tuple[str, int]:
+        """Names the range; it stays the same when the PDF changes."""
         return self.place, self.first
 
 
-def place_runs(runs: Iterable[Run], before: Sequence[Sequence[Run]], most: int) -> list[list[Run]]:
-    """The runs of every shard, by those that the shards had `before`. No run has more than `most` pages.
+def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
+    """The ranges of every shard, given those that the shards had `before`. No range has more than `most` pages.
 
-    A run stays in its shard, a changed one too unless the shard grows beyond twice `most`. All
-    others make new shards of at most `most` pages, in their order. A shard that lost everything
-    gives its place to a new one, or else to the last, so that no other shard moves.
+    A range stays in its shard, also when its PDF changed, unless the shard grows beyond twice
+    `most` pages. All others fill new shards of at most `most` pages, in their order. A shard that
+    lost all ranges is replaced by a new shard, or else by the last, so that no other key changes.
     """
-    wanted = {run.at: run for run in runs}
+    wanted = {each.key: each for each in ranges}
     shards = [_kept(old, wanted, 2 * most) for old in before]
     fresh = deque(_packed(wanted.values(), most))
     shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
@@ -49,27 +49,27 @@ def place_runs(runs: Iterable[Run], before: Sequence[Sequence[Run]], most: int) 
     return shards
 
 
-def _kept(old: Sequence[Run], wanted: dict[tuple[str, int], Run], most: int) -> list[Run]:
-    """What stays of a shard, taken out of `wanted`."""
-    room = most - sum(run.count for run in old if wanted.get(run.at) == run)
+def _kept(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
+    """The ranges that stay in a shard; they are removed from `wanted`."""
+    room = most - sum(each.count for each in old if wanted.get(each.key) == each)
     kept = []
-    for run in old:
-        now = wanted.get(run.at)
-        if now is None or (now != run and now.count > room):
+    for each in old:
+        now = wanted.get(each.key)
+        if now is None or (now != each and now.count > room):
             continue
-        room -= 0 if now == run else now.count
-        kept.append(wanted.pop(run.at))
+        room -= 0 if now == each else now.count
+        kept.append(wanted.pop(each.key))
     return kept
 
 
-def _packed(runs: Iterable[Run], most: int) -> list[list[Run]]:
-    """The runs in their order, as many in each shard as fit."""
-    shards: list[list[Run]] = []
+def _packed(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
+    """The ranges in their order, as many in each shard as fit."""
+    shards: list[list[PageRange]] = []
     room = 0
-    for run in runs:
-        if run.count > room:
+    for each in ranges:
+        if each.count > room:
             shards.append([])
             room = most
-        shards[-1].append(run)
-        room -= run.count
+        shards[-1].append(each)
+        room -= each.count
     return shards

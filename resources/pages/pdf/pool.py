@@ -1,7 +1,7 @@
-"""Processes that draw pages of PDFs, each one page at a time; a PDF that ends its process costs one page.
+"""A pool of processes that render pages of PDFs; a PDF that crashes its process costs one page.
 
-A pool of `concurrent.futures` breaks with its first process, and knows no time limit. So each process
-has a pipe of its own, which nobody else waits for.
+`concurrent.futures` has no such pool: a crash breaks all of it, and a task has no time limit. Here
+every process has a pipe of its own, and one thread waits for one answer.
 """
 
 import multiprocessing as mp
@@ -21,55 +21,56 @@ from typing import Any, Self
 
 from resources.errors import UndecodableImage
 from resources.pages.pdf.rendering import Renderer
+from resources.printable import first_line
 
 PAGE_SECONDS = 600.0
-"""Longest time for one page. The most laden maps take seconds; a PDF that never ends would hold up all others."""
+"""Longest time for one page. Dense maps take seconds; a PDF that loops would hold up all others."""
 _ATTEMPTS = 2
-"""How often a page may end its process: the first time it may have been the machine's want of memory."""
+"""How often a page is tried whose process crashed: the first time the machine may have run out of memory."""
 _STOP_SECONDS = 10.0
-"""How long a process that has closed its end may take to be gone."""
+"""How long a process that has closed its pipe may take to exit."""
 _MOST = 16
-"""More processes draw no faster: one writes what they all draw."""
+"""More processes render no faster: one process writes what they all render."""
 _AHEAD = 2
-"""Pages asked for, for each process: what is drawn waits in order, and must not pile up behind a slow page."""
+"""Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why there is no answer."""
+    """A task without a result, and why."""
 
     reason: str
 
 
-class PdfCrew:
-    """A context; `processes` of 0 are one for each core, at most 16, started when there is work for them."""
+class PdfPool:
+    """A context manager. 0 `processes` are one for each core, at most 16; each starts with its first task."""
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
-        self._members = [_Member(seconds) for _ in range(self._count)]
-        self._idle: SimpleQueue[_Member] = SimpleQueue()
-        for member in self._members:
-            self._idle.put(member)
+        self._workers = [_Worker(seconds) for _ in range(self._count)]
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for member in self._members:
-            member.dismiss()
+        for worker in self._workers:
+            worker.cancel()
         self._threads.shutdown()
-        for member in self._members:
-            member.end()
+        for worker in self._workers:
+            worker.end()
 
     def pages(self, paths: Iterable[Path]) -> Iterator[int | Failed]:
-        """How many pages each PDF has, in order."""
+        """The number of pages of each PDF, in order."""
         return self._answers(("pages", path) for path in paths)
 
-    def draw(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[bytes | Failed]:
+    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[bytes | Failed]:
         """The PNG of each page, counted from 0, in order."""
-        return self._answers(("draw", path, page, dpi) for path, page in pages)
+        return self._answers(("render", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
         asked: deque[Future[Any]] = deque()
@@ -85,25 +86,25 @@ class PdfCrew:
                 future.cancel()
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
-        member = self._idle.get()
+        worker = self._idle.get()
         try:
-            return member.ask(request)
+            return worker.ask(request)
         finally:
-            self._idle.put(member)
+            self._idle.put(worker)
 
 
-class _Member:
-    """One process, as the parent sees it: started for its first request, and again when it died."""
+class _Worker:
+    """One process, seen from the parent. It starts with its first task, and again after a crash."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._dismissed = False
+        self._cancelled = False
         self._process: BaseProcess | None = None
 
     def ask(self, request: tuple[Any, ...]) -> Any:
         code = None
         for _ in range(_ATTEMPTS):
-            if self._dismissed:
+            if self._cancelled:
                 break
             process = self._process or self._start()
             with suppress(EOFError, OSError):
@@ -116,14 +117,14 @@ class _Member:
             code = self.end()
         return Failed(f"it ended the process that read it ({_death(code)})")
 
-    def dismiss(self) -> None:
-        """Whoever waits for an answer then gets a `Failed`."""
-        self._dismissed = True
+    def cancel(self) -> None:
+        """Kill the process; a thread that waits for its answer gets a `Failed`."""
+        self._cancelled = True
         if (process := self._process) is not None:
             process.kill()
 
     def end(self) -> int | None:
-        """Stop the process, if there is one, and return how it ended."""
+        """Kill the process, if there is one, and return its exit code."""
         if self._process is None:
             return None
         self._connection.close()
@@ -147,8 +148,8 @@ def _death(code: int | None) -> str:
 
 
 def _work(connection: Connection) -> None:
-    """Answer until the parent has closed its end, or is gone."""
-    # An interrupt from the keyboard reaches all processes; the parent then closes.
+    """Answer requests until the parent closes the pipe or exits."""
+    # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     renderer = Renderer()
     with suppress(EOFError, ConnectionError):
@@ -158,4 +159,7 @@ def _work(connection: Connection) -> None:
                 answer = getattr(renderer, method)(*arguments)
             except UndecodableImage as error:
                 answer = Failed(str(error))
+            # A fault here that nobody foresaw costs a page, not the process.
+            except Exception as error:
+                answer = Failed(f"the PDF cannot be rendered: {first_line(error) or type(error).__name__}")
             connection.send(answer)

@@ -1,10 +1,11 @@
-"""Pages of a PDF as PNGs, drawn by PDFium, which only one thread of a process may use."""
+"""Pages of a PDF as PNGs, rendered by PDFium, which only one thread of a process may use."""
 
 import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.images import MAX_PIXELS
 
@@ -13,34 +14,37 @@ if TYPE_CHECKING:
     from pypdfium2 import PdfDocument
 
 DPI = 300
-"""What scanners and OCR engines take for granted, and what the pages of SDS KoPub have."""
+"""The usual resolution of scans, which OCR engines expect; the pages of SDS KoPub have it too."""
 _POINTS = 72
 """Units of a PDF to the inch."""
-_MANNER = 1
-"""Goes up when a page comes out otherwise than before, so that it is drawn again."""
+_MAX_SIDE = 1_000_000
+"""Longest side of a PNG in pixels that libpng takes."""
+
+CODE = CodeVersion("pages.pdf", {1: "the first release"})
+"""A new version renders every page again."""
 
 
 def version() -> str:
-    """What the pixels of a page depend on, besides its PDF, the resolution and fonts that the PDF leaves out."""
+    """What the pixels of a page depend on, besides its PDF, the resolution, and fonts that the PDF does not embed."""
     from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
 
-    return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {_MANNER}"
+    return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
 
 
 class Renderer:
-    """Keeps the PDF open that it had last: its pages come one after another."""
+    """Keeps the last PDF open, because its pages come one after another."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
         self._document: PdfDocument | None = None
 
     def pages(self, path: Path) -> int:
-        """How many pages a PDF has. Raises `UndecodableImage` when it cannot be opened or has none."""
+        """The number of pages of a PDF. Raises `UndecodableImage` when it cannot be opened or has none."""
         if count := len(self._opened(path)):
             return count
         raise UndecodableImage("the PDF has no pages")
 
-    def draw(self, path: Path, page: int, dpi: int) -> bytes:
+    def render(self, path: Path, page: int, dpi: int) -> bytes:
         """The page, counted from 0, as a PNG in grey or RGB: its crop box, upright, with annotations and form fields.
 
         `dpi` is lowered for a page that would have more than `MAX_PIXELS`. Raises `UndecodableImage`.
@@ -49,10 +53,10 @@ class Renderer:
         from pypdfium2 import PdfiumError
 
         try:
-            drawn = self._opened(path)[page]
-            scale = _scale(*drawn.get_size(), dpi)
-            pixels = drawn.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            drawn.close()
+            opened = self._opened(path)[page]
+            scale = _scale(*opened.get_size(), dpi)
+            pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
+            opened.close()
             return _png(pixels)
         except (PdfiumError, cv2.error, MemoryError) as error:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
@@ -65,7 +69,7 @@ class Renderer:
         if self._document is not None:
             self._document.close()
             self._path = self._document = None
-        # PdfDocument(path) takes a PDF without pages for one with the fault of the PDF before.
+        # PdfDocument(path) reports a PDF without pages with the error of the PDF before it.
         handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
         if not handle:
             reasons = {
@@ -76,7 +80,7 @@ class Renderer:
             raise UndecodableImage(reasons.get(raw.FPDF_GetLastError(), "the file is damaged or no PDF"))
         try:
             document = PdfDocument(handle)
-            # PDFium draws form fields only where this came before the first page.
+            # PDFium renders form fields only when this is called before the first page is opened.
             document.init_forms()
         except PdfiumError as error:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
@@ -85,7 +89,19 @@ class Renderer:
 
 
 def _scale(width: float, height: float, dpi: int) -> float:
-    """Pixels to the point: `dpi`, or the most at which both sides, rounded up, make no more than `MAX_PIXELS`."""
+    """Pixels to the point: those of `dpi`, or as many as fit into `MAX_PIXELS` with both sides rounded up.
+
+    Raises `UndecodableImage` for a page so long that no PNG holds it.
+    """
+    scale = _largest_scale(width, height, dpi)
+    if max(width, height) * scale > _MAX_SIDE:
+        raise UndecodableImage(
+            f"the page is {width:,.0f} by {height:,.0f} points: at {dpi} dpi it is longer than {_MAX_SIDE:,} pixels"
+        )
+    return scale
+
+
+def _largest_scale(width: float, height: float, dpi: int) -> float:
     scale = dpi / _POINTS
     if math.ceil(width * scale) * math.ceil(height * scale) <= MAX_PIXELS:
         return scale
@@ -95,16 +111,19 @@ def _scale(width: float, height: float, dpi: int) -> float:
 
 
 def _png(page: "np.ndarray") -> bytes:
-    """BGR pixels as a PNG, of one channel when all three are the same: it decodes to the same page.
+    """BGR pixels as a PNG, of one channel when all three are equal: it decodes to the same page.
 
-    Of the encoders at hand this is the fastest for drawn pages, and they take no more room unfiltered.
+    OpenCV is the fastest of the installed encoders for rendered pages, which are no larger unfiltered.
+    Raises `UndecodableImage`.
     """
     import cv2
     import numpy as np
 
     blue, green, red = (page[..., channel] for channel in range(3))
     grey = np.array_equal(blue, green) and np.array_equal(green, red)
-    manner = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_DEFAULT]
-    manner += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE]
-    _, data = cv2.imencode(".png", np.ascontiguousarray(blue) if grey else page, manner)
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_DEFAULT]
+    options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE]
+    encoded, data = cv2.imencode(".png", np.ascontiguousarray(blue) if grey else page, options)
+    if not encoded:
+        raise UndecodableImage(f"the page of {page.shape[1]:,} by {page.shape[0]:,} pixels cannot be encoded as a PNG")
     return data.tobytes()

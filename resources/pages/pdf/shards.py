@@ -1,8 +1,8 @@
-"""A folder of PDFs as Parquet shards of page images, drawn once and kept below the home.
+"""A folder of PDFs as Parquet shards of page images, rendered once and kept below the home.
 
-A shard's name is a fingerprint of what its pages are drawn from, and its metadata spells that out.
-So a shard is never written over, what there is already need not be drawn, and a run that was
-killed goes on at the first shard that is missing.
+A shard is named by the fingerprint of what its pages are rendered from, which its metadata spells
+out. So no shard is ever overwritten, no page is rendered twice, and an `index` that was killed
+continues at the first shard that is missing.
 """
 
 import json
@@ -23,8 +23,8 @@ from resources.pages import manifest
 from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM
 from resources.pages.manifest import Manifest
 from resources.pages.pdf.documents import SUFFIX, Document
-from resources.pages.pdf.packing import Run, place_runs
-from resources.pages.pdf.pool import Failed, PdfCrew
+from resources.pages.pdf.packing import PageRange, pack
+from resources.pages.pdf.pool import Failed, PdfPool
 from resources.pages.pdf.rendering import version
 from resources.printable import first_line
 
@@ -52,10 +52,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """What a file holds. `manner` is that of the drawing: pages of another cannot be used."""
+    """What a file holds; `renderer` is the resolution and the version that its pages were rendered with."""
 
-    manner: str
-    runs: tuple[Run, ...]
+    renderer: str
+    ranges: tuple[PageRange, ...]
 
     @property
     def name(self) -> str:
@@ -63,28 +63,28 @@ class _Shard:
 
     @property
     def rows(self) -> int:
-        return sum(run.count for run in self.runs)
+        return sum(each.count for each in self.ranges)
 
     def metadata(self) -> str:
-        """As it stands in the file; in ASCII, for names of files may have more in them than UTF-8."""
-        return json.dumps({"manner": self.manner, "runs": [asdict(run) for run in self.runs]})
+        """As JSON in ASCII, because names of files may hold bytes that are no UTF-8."""
+        return json.dumps({"renderer": self.renderer, "ranges": [asdict(each) for each in self.ranges]})
 
     @classmethod
     def of(cls, path: Path) -> "_Shard | None":
-        """None when the file is none of these, or not whole."""
+        """The shard in a file; None when it is no such file, or damaged."""
         try:
             with pq.ParquetFile(path) as file:
                 content = json.loads((file.schema_arrow.metadata or {})[_METADATA])
-                return cls(content["manner"], tuple(Run(**run) for run in content["runs"]))
+                return cls(content["renderer"], tuple(PageRange(**each) for each in content["ranges"]))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
             return None
 
 
 @contextmanager
-def alone(home: Path) -> Iterator[None]:
-    """One process at a time draws into a home: at its end it removes what its corpus does not need.
+def exclusive(home: Path) -> Iterator[None]:
+    """A lock: one process at a time renders into a home, and at its end removes the shards that it does not need.
 
-    Raises `SourceError` when another does, and `StoreError` when the home cannot be written.
+    Raises `SourceError` when another process has it, and `StoreError` when the home cannot be written.
     """
     folder = home / FOLDER
     lock = FileLock(folder / ".lock", timeout=0)
@@ -102,69 +102,70 @@ def alone(home: Path) -> Iterator[None]:
 
 
 def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progress) -> list[Path]:
-    """The shards of the documents' pages, in the order of their keys, after drawing what is not there yet.
+    """The shards of the documents' pages, in the order of their keys. Pages that are in no shard yet are rendered.
 
-    Which PDF is in which shard follows the index that `home` has. A PDF or a page that cannot be
-    drawn is a row without bytes and with a problem. Call it under `alone`. Raises `StoreError`.
+    A PDF stays in the shard that it has in the index of `home`. A PDF or a page that cannot be
+    rendered is a row without bytes and with a problem. Call it in `exclusive`. Raises `StoreError`.
     """
     folder = home / FOLDER
-    manner = f"{dpi} dpi, {version()}"
+    renderer = f"{dpi} dpi, {version()}"
     stored = {path: shard for path in sorted(folder.glob(_NAMES)) if (shard := _Shard.of(path))}
-    with PdfCrew() as crew:
-        runs = _runs(documents, crew, [run for shard in stored.values() for run in shard.runs])
-        progress(f"{len(documents):,} PDFs, {sum(run.count for run in runs if run.pages):,} pages")
-        shards = [_Shard(manner, tuple(runs)) for runs in place_runs(runs, _before(home, stored), SHARD_PAGES)]
+    with PdfPool() as pool:
+        ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
+        progress(f"{len(documents):,} PDFs, {sum(each.count for each in ranges if each.pages):,} pages")
+        shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(home, stored), SHARD_PAGES)]
         paths = [folder / shard.name for shard in shards]
-        drawn = {run: (path, shard) for path, shard in stored.items() if shard.manner == manner for run in shard.runs}
+        usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
+        rendered = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
         by_place = {document.place: document.path for document in documents}
         for at, (path, shard) in enumerate(zip(paths, shards, strict=True), start=1):
-            new = sum(run.count for run in shard.runs if run not in drawn and run.problem is None)
+            new = sum(each.count for each in shard.ranges if each not in rendered and each.problem is None)
             if path not in stored:
-                rows = _rows(shard, drawn, by_place, crew, dpi)
+                rows = _rows(shard, rendered, by_place, pool, dpi)
                 replace_file(path, lambda temporary, shard=shard, rows=rows: _write(temporary, shard, rows))
-            told = f"{new:,} of {shard.rows:,} pages drawn" if path not in stored else f"{shard.rows:,} pages kept"
-            progress(f"{path.name} ({at} of {len(shards)}): {told}")
+            did = f"{new:,} of {shard.rows:,} pages drawn" if path not in stored else f"{shard.rows:,} pages kept"
+            progress(f"{path.name} ({at} of {len(shards)}): {did}")
             for problem in pq.read_table(path, columns=[PROBLEM])[PROBLEM].drop_null().to_pylist():
                 progress(f"will be quarantined: {problem}")
     return paths
 
 
 def clear(home: Path, keep: Iterable[Path]) -> None:
-    """Remove the shards that are not to be kept, and what a run that was killed left of one."""
+    """Remove all other shards than those of `keep`, and the temporary files of an `index` that was killed."""
     folder = home / FOLDER
     for path in {*folder.glob(_NAMES), *folder.glob(f".{_NAMES}.*.tmp")} - set(keep):
         path.unlink()
 
 
-def _before(home: Path, stored: dict[Path, _Shard]) -> list[Sequence[Run]]:
-    """The runs of every shard of the index that `home` has; none where it is of another source."""
+def _before(home: Path, stored: dict[Path, _Shard]) -> list[Sequence[PageRange]]:
+    """The ranges of every shard in the index of `home`; none where it is of another source."""
     index = home / manifest.NAME
     if index.exists():
-        # One that cannot be used is about to be replaced.
+        # An index that cannot be used is about to be replaced.
         with suppress(SourceError):
             old = Manifest.read(index)
             paths = [old.path(shard.file) for shard in old.shards]
-            return [stored[path].runs if path in stored else () for path in paths]
+            return [stored[path].ranges if path in stored else () for path in paths]
     return []
 
 
-def _runs(documents: Sequence[Document], crew: PdfCrew, known: Iterable[Run]) -> list[Run]:
-    """The runs of all documents, in order. A PDF that is known is not opened."""
-    facts = _facts(documents, crew, known)
-    runs = []
+def _ranges(documents: Sequence[Document], pool: PdfPool, known: Iterable[PageRange]) -> list[PageRange]:
+    """The ranges of all documents, in order. A PDF of a known range is not opened."""
+    facts = _facts(documents, pool, known)
+    ranges = []
     for document in documents:
         sha256, pages, problem = facts[document.place]
         for first in range(0, pages or 1, SHARD_PAGES):
             count = min(SHARD_PAGES, (pages or 1) - first)
-            runs.append(Run(document.place, document.name, document.id, sha256, first, count, pages, problem))
-    return runs
+            ranges.append(PageRange(document.place, document.name, document.id, sha256, first, count, pages, problem))
+    return ranges
 
 
 def _facts(
-    documents: Sequence[Document], crew: PdfCrew, known: Iterable[Run]
+    documents: Sequence[Document], pool: PdfPool, known: Iterable[PageRange]
 ) -> dict[str, tuple[str, int, str | None]]:
     """SHA-256, number of pages and problem of each document, by its place."""
-    before = {(run.place, run.sha256): run for run in known}
+    before = {(each.place, each.sha256): each for each in known}
     facts: dict[str, tuple[str, int, str | None]] = {}
     new: list[tuple[Document, str]] = []
     for document in documents:
@@ -173,60 +174,82 @@ def _facts(
         except OSError as error:
             facts[document.place] = "", 0, f"the PDF cannot be read: {error.strerror}"
             continue
-        if run := before.get((document.place, sha256)):
-            facts[document.place] = sha256, run.pages, run.problem
+        if found := before.get((document.place, sha256)):
+            facts[document.place] = sha256, found.pages, found.problem
         else:
             new.append((document, sha256))
-    counted = crew.pages(document.path for document, _ in new)
+    counted = pool.pages(document.path for document, _ in new)
     for (document, sha256), pages in zip(new, counted, strict=True):
         facts[document.place] = (sha256, 0, pages.reason) if isinstance(pages, Failed) else (sha256, pages, None)
     return facts
 
 
 def _rows(
-    shard: _Shard, drawn: dict[Run, tuple[Path, _Shard]], paths: dict[str, Path], crew: PdfCrew, dpi: int
+    shard: _Shard,
+    rendered: dict[PageRange, tuple[Path, _Shard]],
+    paths: dict[str, Path],
+    pool: PdfPool,
+    dpi: int,
 ) -> Iterator[Row]:
-    """The rows of a shard: of a PDF that cannot be opened, of another shard that has them, or drawn now."""
-    wanted = [run for run in shard.runs if run not in drawn and run.problem is None]
-    pages = crew.draw(((paths[run.place], run.first + at) for run in wanted for at in range(run.count)), dpi)
-    for run in shard.runs:
-        if run in drawn:
-            yield from _copied(run, *drawn[run])
-        elif run.problem is not None:
-            yield _row(run, f"{run.id}{SUFFIX}", None, Failed(run.problem))
+    """The rows of a shard: of a PDF that cannot be opened, copied from a shard that has them, or rendered now."""
+    wanted = [each for each in shard.ranges if each not in rendered and each.problem is None]
+    pages = pool.render(((paths[each.place], each.first + at) for each in wanted for at in range(each.count)), dpi)
+    for each in shard.ranges:
+        if each in rendered:
+            yield from _copied(each, *rendered[each])
+        elif each.problem is not None:
+            yield _row(each, None, Failed(each.problem))
         else:
-            for at in range(run.count):
-                number = run.first + at + 1
-                yield _row(run, f"{run.id}_{number}", number, next(pages))
+            for number in _numbers(each):
+                yield _row(each, number, next(pages))
 
 
-def _row(run: Run, page_id: str, number: int | None, page: bytes | Failed) -> Row:
+def _numbers(pages: PageRange) -> list[int | None]:
+    """The numbers of the pages, from 1; that of a PDF which cannot be opened is None."""
+    return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
+
+
+def _page_id(pages: PageRange, number: int | None) -> str:
+    return f"{pages.id}{SUFFIX}" if number is None else f"{pages.id}_{number}"
+
+
+def _row(pages: PageRange, number: int | None, page: bytes | Failed) -> Row:
     problem = None
     if isinstance(page, Failed):
-        problem = f"{run.name}{'' if number is None else f', page {number}'}: {page.reason}"
+        problem = f"{pages.name}{'' if number is None else f', page {number}'}: {page.reason}"
     return {
-        ID: page_id,
+        ID: _page_id(pages, number),
         IMAGE: {BYTES: None if problem else page, "path": None},
-        FILE_NAME: run.name,
+        FILE_NAME: pages.name,
         PAGE_NUMBER: number,
         PROBLEM: problem,
     }
 
 
-def _copied(run: Run, path: Path, shard: _Shard) -> Iterator[Row]:
-    """The rows of a run in another shard. Raises `SourceError`."""
-    start = sum(other.count for other in shard.runs[: shard.runs.index(run)])
+def _copied(pages: PageRange, path: Path, shard: _Shard) -> Iterator[Row]:
+    """The rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
+    ids = iter(_page_id(pages, number) for number in _numbers(pages))
+    start = sum(other.count for other in shard.ranges[: shard.ranges.index(pages)])
     with pq.ParquetFile(path) as file:
         end = 0
         for group in range(file.num_row_groups):
             begin, end = end, end + file.metadata.row_group(group).num_rows
-            if begin < start + run.count and start < end:
+            if begin < start + pages.count and start < end:
                 skipped = max(start - begin, 0)
                 try:
                     rows = file.read_row_group(group)
                 except (pa.ArrowException, OSError) as error:
-                    raise SourceError(f"{path} is damaged ({first_line(error)}): delete it and index again") from None
-                yield from rows.slice(skipped, start + run.count - begin - skipped).to_pylist()
+                    raise _damaged(path, first_line(error)) from None
+                for row in rows.slice(skipped, start + pages.count - begin - skipped).to_pylist():
+                    if row[ID] != next(ids):
+                        raise _damaged(path, "a row has the id of another page")
+                    yield row
+    if next(ids, None) is not None:
+        raise _damaged(path, "it lacks rows")
+
+
+def _damaged(path: Path, reason: str) -> SourceError:
+    return SourceError(f"{path} is damaged ({reason}): delete it and index again")
 
 
 def _write(path: Path, shard: _Shard, rows: Iterator[Row]) -> None:
