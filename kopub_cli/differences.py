@@ -1,5 +1,6 @@
 """What `kopub diff` shows."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict
@@ -23,11 +24,12 @@ from resources.errors import KopubError, SourceError, UndecodableImage
 from resources.files import replace_bytes
 from resources.pages.corpus import Corpus
 from resources.printable import visible
+from resources.recognition.read_regions import ReadRegion
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 
 _COLUMNS: Mapping[str, list[str] | None] = {
-    "raw_pages": ["page_id", "page_idx", "state", "width", "height"],
+    "raw_pages": ["page_id", "page_idx", "sha256", "state", "width", "height"],
     "layout_regions": ["page_id", "regions", "state"],
     "ocr_results": ["page_id", "regions", "state"],
     "parsed_texts": ["page_id", "state"],
@@ -97,7 +99,7 @@ def _upgrades(store: ShardStore, shard: str, old: Versions, new: Versions) -> li
 
 
 def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[str], Picture | None]:
-    """A page's picture by its id; None for a page that cannot be read."""
+    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
     from resources.pages.drawing import preview
     from resources.pages.images import decode
 
@@ -108,9 +110,12 @@ def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[s
             return None
         try:
             with corpus.reader(shard) as source:
-                image = decode(source.bytes(pages[page_id]["page_idx"]))
+                data = source.bytes(pages[page_id]["page_idx"])
+                # The source may have been indexed again since: this row may be another page now.
+                if hashlib.sha256(data).hexdigest() != pages[page_id]["sha256"]:
+                    return None
+                image = decode(data)
         except (SourceError, UndecodableImage):
-            # The page is told without it, and its state says why.
             return None
         height, width = image.shape[:2]
         return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
@@ -168,6 +173,12 @@ def _ends(page: PageDiff) -> str:
     return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
 
 
+def _region(region: ReadRegion | None) -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
 def _as_json(found: ShardDiff) -> dict[str, Any]:
     def told(damage: Damage) -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
@@ -184,7 +195,16 @@ def _as_json(found: ShardDiff) -> dict[str, Any]:
                 "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
                 "damage": told(page.damage),
                 "regions": {"old": len(page.old), "new": len(page.new)},
-                "changes": [{**asdict(change), "damage": told(change.damage)} for change in page.changes],
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": told(change.damage),
+                    }
+                    for change in page.changes
+                ],
             }
             for page in found.changed
         ],
