@@ -11,7 +11,7 @@ from kopub_assets.materialize.loop import Made, Owed, Row
 from kopub_assets.materialize.previews import first_text
 from kopub_assets.materialize.upstream import settled_by
 from kopub_assets.recipes import own_recipe
-from resources.recognition.readings import RegionText
+from resources.recognition.read_regions import region_texts
 from resources.states import State
 from resources.store.schemas import PARSED_TEXTS
 from resources.store.shard_store import ShardStore
@@ -48,7 +48,7 @@ def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
 
     def make(shard: str, todo: Sequence[Owed]) -> Iterator[tuple[str, Row]]:
         for page in todo:
-            text = page_text([RegionText(r["index"], r["native_label"], r["content"]) for r in page.given])
+            text = page_text(region_texts(page.given))
             found = doubts(text, boxes_of(page.given))
             yield (
                 page.id,
@@ -90,8 +90,9 @@ def parsed_texts(context: dg.AssetExecutionContext, store: ShardStore):
 def owed(store: ShardStore, own: str, shard: str) -> Iterator[Owed]:
     """A row for every page of a shard."""
     for row in store.read("ocr_results", shard, ["page_id", "regions", "state", "reason"]).to_pylist():
-        read = [{name: region[name] for name in _COLUMNS} for region in row["regions"] or ()]
-        yield Owed(row["page_id"], [own, read], {"page_id": row["page_id"]}, read, settled_by(row))
+        regions = row["regions"] or []
+        read = [{name: region[name] for name in _COLUMNS} for region in regions]
+        yield Owed(row["page_id"], [own, read], {"page_id": row["page_id"]}, regions, settled_by(row))
 
 
 def boxes_of(regions: Iterable[Row]) -> list[Box]:
