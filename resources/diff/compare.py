@@ -11,6 +11,7 @@ from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
 
+_LAYOUTS, _READINGS = "layout_regions", "ocr_results"
 VECTORS = ("corpus_text_embeddings", "corpus_image_embeddings", "query_embeddings")
 _LOWEST = 50
 """Cosines that are listed: the rest are nearer than these."""
@@ -106,8 +107,8 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Page]:
         if "page_id" in table.column_names:
             for page_id, state in zip(table["page_id"].to_pylist(), table["state"].to_pylist(), strict=True):
                 states.setdefault(page_id, {})[asset] = state
-    readings = _regions_by_page(tables, "ocr_results")
-    layouts = _regions_by_page(tables, "layout_regions")
+    readings = _regions_by_page(tables, _READINGS)
+    layouts = _regions_by_page(tables, _LAYOUTS)
     return {
         page_id: Page(ended, tuple(read_regions(page_id, layouts.get(page_id), readings.get(page_id))))
         for page_id, ended in states.items()

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.errors import SourceError, StoreError
+from resources.pages import ids
 from resources.pages.corpus import Corpus, SourceRow
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
