@@ -32,12 +32,12 @@ from resources.recognition.base import Recognizer
 from resources.release.base import ASSETS, PageImages, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
-from resources.release.dataset.configs import LOST
-from resources.release.dataset.released_files import survey
+from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import HubTarget, Pushed
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
+from resources.states import LOST
 from resources.store import ledger
 from resources.store.schemas import HF_RELEASE
 from resources.store.shard_store import ShardStore
@@ -126,7 +126,7 @@ def hf_release(
             for shard in made:
                 problems.note(VERIFIED, shard, "; ".join(found))
             raise GateClosed("; ".join(found))
-        closed = fitness(survey(folder), about).closed
+        closed = fitness(list_parts(folder), about).closed
         for metadata in made.values():
             metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
         if not (config.push or context.run.tags.get(PUBLISH_TAG, "").lower() == "true"):
@@ -143,13 +143,13 @@ def hf_release(
 
 @contextmanager
 def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) -> Iterator[PageImages | None]:
-    """The images of the pages by their place in the table, straight from the source shard."""
+    """The images of the pages by their ids, straight from the source shard; the release checks their hashes."""
     if not wanted:
         yield None
         return
-    rows, states = raw_pages["page_idx"].to_pylist(), raw_pages["state"].to_pylist()
+    pages = {page["page_id"]: page for page in raw_pages.select(["page_id", "page_idx", "state"]).to_pylist()}
     with corpus.reader(shard) as source:
-        yield lambda at: None if states[at] in LOST else source.bytes(rows[at])
+        yield lambda page_id: None if pages[page_id]["state"] in LOST else source.bytes(pages[page_id]["page_idx"])
 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
