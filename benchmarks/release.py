@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from resources.release.base import ReleaseAbout, ReleaseInput
-from resources.release.dataset.released_files import in_use, survey
+from resources.release.base import ReleaseDescription, ReleaseInput
+from resources.release.dataset.released_files import in_use, list_parts
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.store import schemas
@@ -62,7 +62,7 @@ def measure(folder: Path, pages: int, shards: int) -> None:
     release = LocalRelease(folder=str(folder))
     keys = [f"shard_{n:02d}" for n in range(shards)]
     sizes = [pages // shards + (n < pages % shards) for n in range(shards)]
-    about = ReleaseAbout(title="Benchmark", source="made up", profile="cpu", shards=keys, made_with={})
+    about = ReleaseDescription(title="Benchmark", source="made up", profile="cpu", shards=keys)
     whole, one, end, check, again = (Stopwatch() for _ in range(5))
     for n, (key, size) in enumerate(zip(keys, sizes, strict=True)):
         made = shard_tables(n, size)
@@ -80,8 +80,8 @@ def measure(folder: Path, pages: int, shards: int) -> None:
         problems = list(verify(folder))
     assert not problems, problems
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    held = sum(part.bytes for parts in survey(folder).values() for part in parts) / 1e6
-    rows = {config: sum(part.rows for part in in_use(parts)) for config, parts in survey(folder).items()}
+    held = sum(part.bytes for parts in list_parts(folder).values() for part in parts) / 1e6
+    rows = {config: sum(part.rows for part in in_use(parts)) for config, parts in list_parts(folder).items()}
     print(f"{pages:,} pages in {shards} shards, {rows['regions']:,} regions, {rows['lineage']:,} rows of lineage")
     print(f"released in {whole}, {held:,.0f} MB; of it the card and the lists {end}")
     print(f"one shard anew {one}; the card alone {again}")

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_assets.parsed_texts import boxes_of
-from resources.recognition.readings import RegionText
+from resources.recognition.read_regions import region_texts
 from resources.texts.plain_text import page_text
 from resources.texts.text_quality import DOUBTFUL, Box, doubts, total
 
@@ -72,7 +72,7 @@ def pieces_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def text_of(regions: Sequence[Region]) -> str:
-    return page_text([RegionText(r["index"], r["native_label"], r["content"] or "") for r in regions])
+    return page_text(region_texts(regions))
 
 
 def false_alarms(console: Console, what: str, pages: Sequence[tuple[str, str, Sequence[Box]]]) -> None:

@@ -29,13 +29,13 @@ from resources.pages.corpus import Corpus
 from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
-from resources.release.dataset.configs import LOST
-from resources.release.dataset.released_files import survey
+from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.retrieval.run_history import SCORES
+from resources.states import LOST
 from resources.store import ledger, schemas
 from resources.store.table import Table
 
@@ -114,7 +114,7 @@ class HfRelease(ShardAsset):
             for shard in finished:
                 run.problems.note(VERIFIED.name, shard, "; ".join(found))
             raise GateClosed("; ".join(found))
-        closed = fitness(survey(folder), about).closed
+        closed = fitness(list_parts(folder), about).closed
         for made in finished.values():
             made.metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
         if not (run.config.push or run.has_tag(PUBLISH_TAG)):
@@ -141,14 +141,18 @@ class HfRelease(ShardAsset):
 
 @contextmanager
 def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) -> Iterator[PageImages | None]:
-    """The images of the pages by their place in the table, straight from the source shard."""
+    """The images of the pages by their ids, straight from the source shard; the release checks their hashes."""
     if not wanted:
         yield None
         return
-    pages = raw_pages.select(["page_id", "page_idx", "sha256"]).to_pylist()
-    states = raw_pages["state"].to_pylist()
+    pages = {page["page_id"]: page for page in raw_pages.select(["page_id", "page_idx", "sha256", "state"]).to_pylist()}
     with corpus.reader(shard) as source:
-        yield lambda at: None if states[at] in LOST else source.page(*pages[at].values()).data
+
+        def image(page_id: str) -> bytes | memoryview | None:
+            page = pages[page_id]
+            return None if page["state"] in LOST else source.page(page_id, page["page_idx"], page["sha256"]).data
+
+        yield image
 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:

@@ -17,13 +17,13 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
 from resources.recognition.base import Recognizer
+from resources.recognition.read_regions import KINDS
 from resources.recognition.readings import PageReading
 from resources.states import State
 from resources.store import schemas
 from resources.store.table import Table
 from resources.texts.markdown import page_markdown
 
-_KIND = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "formula", Task.SKIP: "image", Task.ABANDON: "text"}
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
 """What a reading depends on: the same box with another confidence is not read again."""
 
@@ -94,7 +94,7 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
     regions = [
         {
             "index": text.index,
-            "label": _KIND[Task(laid_out[text.index]["task"])],
+            "label": KINDS[Task(laid_out[text.index]["task"])],
             "native_label": text.native_label,
             "bbox_2d": laid_out[text.index]["bbox_2d"],
             "content": text.content,

@@ -13,7 +13,7 @@ from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
 from kopub_assets.ocr_results import OcrResults
 from resources.code_version import CodeVersion
-from resources.recognition.readings import RegionText
+from resources.recognition.read_regions import region_texts
 from resources.states import State
 from resources.store import schemas
 from resources.store.table import Table
@@ -45,12 +45,13 @@ class ParsedTexts(RowTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for row in self.store.read(OcrResults.table.name, shard, ["page_id", "regions", "state", "reason"]).to_pylist():
-            read = [{name: region[name] for name in _COLUMNS} for region in row["regions"] or ()]
-            yield RowSpec.after(row, [self.own_recipe, read], {"page_id": row["page_id"]}, read)
+            regions = row["regions"] or []
+            read = [{name: region[name] for name in _COLUMNS} for region in regions]
+            yield RowSpec.after(row, [self.own_recipe, read], {"page_id": row["page_id"]}, regions)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         for page in todo:
-            text = page_text([RegionText(r["index"], r["native_label"], r["content"]) for r in page.given])
+            text = page_text(region_texts(page.given))
             found = doubts(text, boxes_of(page.given))
             yield (
                 page.id,

@@ -23,6 +23,7 @@ from resources.errors import KopubError, SourceError, UndecodableImage
 from resources.files import replace_bytes
 from resources.pages.corpus import Corpus
 from resources.printable import visible
+from resources.recognition.read_regions import ReadRegion
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 
@@ -97,7 +98,7 @@ def _upgrades(store: ShardStore, shard: str, old: Versions, new: Versions) -> li
 
 
 def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[str], Picture | None]:
-    """A page's picture by its id; None for a page that cannot be read."""
+    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
     from resources.pages.drawing import preview
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
@@ -109,7 +110,6 @@ def _picture_of(corpus: Corpus, shard: str, raw: pa.Table | None) -> Callable[[s
             with corpus.reader(shard) as source:
                 image = source.page(page_id, pages[page_id]["page_idx"], pages[page_id]["sha256"]).image
         except (SourceError, UndecodableImage):
-            # The page is told without it, and its state says why.
             return None
         height, width = image.shape[:2]
         return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
@@ -167,6 +167,12 @@ def _ends(page: PageDiff) -> str:
     return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
 
 
+def _region(region: ReadRegion | None) -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
 def _as_json(found: ShardDiff) -> dict[str, Any]:
     def told(damage: Damage) -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
@@ -183,7 +189,16 @@ def _as_json(found: ShardDiff) -> dict[str, Any]:
                 "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
                 "damage": told(page.damage),
                 "regions": {"old": len(page.old), "new": len(page.new)},
-                "changes": [{**asdict(change), "damage": told(change.damage)} for change in page.changes],
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": told(change.damage),
+                    }
+                    for change in page.changes
+                ],
             }
             for page in found.changed
         ],

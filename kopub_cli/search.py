@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from resources.errors import ConfigError
+from resources.printable import blanked
 from resources.search.search_options import MOST, By
 
 if TYPE_CHECKING:
@@ -92,21 +93,16 @@ def _headline(hit: "Hit") -> Text:
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
         (f"{hit.score:.3f}  ", "dim"),
-        (printable(page.page_id), "bold"),
-        (printable(f"  {', '.join(where)}" if where else ""), "default"),
-        (printable(f"  in region {held}" if held else ""), "dim"),
+        (blanked(page.page_id), "bold"),
+        (blanked(f"  {', '.join(where)}" if where else ""), "default"),
+        (blanked(f"  in region {held}" if held else ""), "dim"),
     )
 
 
 def _passage(hit: "Hit") -> Text:
     passage = hit.found.passage
-    text = Text(printable(passage.text) or "(no text was read)")
+    text = Text(blanked(passage.text) or "(no text was read)")
     for start, end in passage.marks:
         text.stylize("bold green", start, end)
     text.pad_left(4)
     return text
-
-
-def printable(text: str) -> str:
-    """Text for a terminal, of the same length: what would steer it, or turn its writing round, is a blank."""
-    return "".join(char if char.isprintable() else " " for char in text)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from rapidfuzz.distance import Levenshtein
 from kopub_assets.corpus_tables import CORPUS_TABLES
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
-from resources.errors import KopubError, SourceError
+from resources.errors import KopubError, SourceError, StoreError
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
+from resources.recognition.read_regions import read_regions
 from resources.store import ledger
 from resources.store.lineage_rows import lineage_rows
 from resources.store.schemas import OCR_RESULTS
@@ -75,7 +77,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
         "kind": kind,
         "shard": shard,
         "source": None if raw is None else _source(corpus, shard, raw),
-        "regions": _regions(tables),
+        "regions": _regions(row_id, tables),
         "steps": steps,
         "missing": _missing(asset, versions),
     }
@@ -159,15 +161,18 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _regions(tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """The page's regions in reading order, each with what was read from it."""
-    layout, reading = (
+    layout, readings = (
         next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
         for name in (CORPUS_TABLES.regions.name, CORPUS_TABLES.readings.name)
     )
-    read = {region["index"]: region for region in reading or ()}
-    told = ("content", "state", "reason", "finish_reason", "attempts", "seconds")
-    return [{**region, **{name: read.get(region["index"], {}).get(name) for name in told}} for region in layout or ()]
+    try:
+        regions = read_regions(page_id, layout, readings)
+    except StoreError:
+        # The readings are of an older layout, which their step says: it is stale.
+        regions = read_regions(page_id, layout, None)
+    return [asdict(region) for region in regions]
 
 
 def _missing(asset: str | None, versions: Versions) -> list[str]:

@@ -31,6 +31,13 @@ class Gates(dg.ConfigurableResource):
         # questions can tell from chance (a standard error of 0.015).
         description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
     )
+    max_lost_regions_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Share of the regions that were to be read and could not be, over the release, above which it is "
+        "not pushed.",
+    )
     max_doubtful_share: float = Field(
         default=0.1,
         ge=0,

@@ -3,16 +3,15 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from resources.diff.cosine_change import Turned, turned
 from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
+from resources.recognition.read_regions import ReadRegion, Row, read_regions
 
-Row = Mapping[str, Any]
-
+_LAYOUTS, _READINGS = "layout_regions", "ocr_results"
 VECTORS = ("corpus_text_embeddings", "corpus_image_embeddings", "query_embeddings")
 _LOWEST = 50
 """Cosines that are listed: the rest are nearer than these."""
@@ -22,13 +21,13 @@ _LOWEST = 50
 class RegionChange:
     """A region that is not what it was. `kinds` are of added, removed, moved, relabelled and text.
 
-    `old` and `new` are None where there is none: {index, label, bbox, content, state}.
+    `old` and `new` are None where there is none.
     """
 
     kinds: tuple[str, ...]
     iou: float
-    old: Row | None
-    new: Row | None
+    old: ReadRegion | None
+    new: ReadRegion | None
     damage: Damage
 
 
@@ -43,8 +42,8 @@ class PageDiff:
     page_id: str
     states: Mapping[str, tuple[str | None, str | None]]
     damage: Damage
-    old: tuple[Row, ...]
-    new: tuple[Row, ...]
+    old: tuple[ReadRegion, ...]
+    new: tuple[ReadRegion, ...]
     changes: tuple[RegionChange, ...]
 
     @property
@@ -81,20 +80,21 @@ class Page:
     """One side of a page: its state in every table, and its regions with what was read from them."""
 
     states: Mapping[str, str]
-    regions: tuple[Row, ...]
+    regions: tuple[ReadRegion, ...]
 
 
 def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDiff:
     """Two versions of a shard's tables by asset: raw_pages, layout_regions, ocr_results, and the others if they are.
 
-    Pages are matched by their ids, regions by their boxes.
+    Pages are matched by their ids, regions by their boxes. Raises `StoreError` when the readings of a side are not
+    of its layout.
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
     nothing = Page({}, ())
     pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
     other = [page for page in pages if page.states or page.changes or page.damage.score]
-    counts = [Counter(region["label"] for page in side.values() for region in page.regions) for side in (before, after)]
+    counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
     labels = {label: (counts[0][label], counts[1][label]) for label in sorted(counts[0] | counts[1])}
     vectors = {asset: _turned(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new}
     return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
@@ -107,10 +107,10 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Page]:
         if "page_id" in table.column_names:
             for page_id, state in zip(table["page_id"].to_pylist(), table["state"].to_pylist(), strict=True):
                 states.setdefault(page_id, {})[asset] = state
-    readings = _regions_by_page(tables, "ocr_results")
-    layouts = _regions_by_page(tables, "layout_regions")
+    readings = _regions_by_page(tables, _READINGS)
+    layouts = _regions_by_page(tables, _LAYOUTS)
     return {
-        page_id: Page(ended, tuple(_joined(layouts.get(page_id, ()), readings.get(page_id, ()))))
+        page_id: Page(ended, tuple(read_regions(page_id, layouts.get(page_id), readings.get(page_id))))
         for page_id, ended in states.items()
     }
 
@@ -122,22 +122,9 @@ def _regions_by_page(tables: Mapping[str, pa.Table], asset: str) -> dict[str, li
     return dict(zip(table["page_id"].to_pylist(), (row or [] for row in table["regions"].to_pylist()), strict=True))
 
 
-def _joined(layout: Any, reading: Any) -> Iterator[Row]:
-    read = {region["index"]: region for region in reading}
-    for region in layout:
-        text = read.get(region["index"], {})
-        yield {
-            "index": region["index"],
-            "label": region["label"],
-            "bbox": region["bbox"],
-            "content": text.get("content") or "",
-            "state": text.get("state"),
-        }
-
-
 def _page(page_id: str, old: Page, new: Page) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
-    texts = ["\n".join(region["content"] for region in page.regions) for page in (old, new)]
+    texts = ["\n".join(region.content or "" for region in page.regions) for page in (old, new)]
     return PageDiff(
         page_id=page_id,
         states={asset: ended for asset, ended in ends.items() if ended[0] != ended[1]},
@@ -149,14 +136,14 @@ def _page(page_id: str, old: Page, new: Page) -> PageDiff:
 
 
 def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
-    pairs = match([region["bbox"] for region in old.regions], [region["bbox"] for region in new.regions])
+    pairs = match([region.bbox for region in old.regions], [region.bbox for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
-        harm = damage(before["content"], after["content"])
+        harm = damage(before.content or "", after.content or "")
         found = {
-            "relabelled": before["label"] != after["label"],
+            "relabelled": before.label != after.label,
             "moved": overlap < UNMOVED,
-            "text": harm.score > 0 or before["state"] != after["state"],
+            "text": harm.score > 0 or before.state != after.state,
         }
         if any(found.values()):
             kinds = tuple(kind for kind, holds in found.items() if holds)
@@ -164,9 +151,9 @@ def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
     gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
     come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
     for at in sorted(gone):
-        yield RegionChange(("removed",), 0.0, old.regions[at], None, damage(old.regions[at]["content"], ""))
+        yield RegionChange(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
     for to in sorted(come):
-        yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to]["content"]))
+        yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
 
 
 def _turned(asset: str, old: pa.Table, new: pa.Table) -> Turned:

@@ -9,6 +9,7 @@ from typing import Any
 from resources.diff.compare import PageDiff, RegionChange, ShardDiff
 from resources.diff.marks import marked
 from resources.printable import visible
+from resources.recognition.read_regions import ReadRegion
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _LISTED = 200
@@ -71,19 +72,19 @@ def _worst(page: PageDiff, picture: Picture | None) -> Mapping[str, Any]:
     }
 
 
-def _boxes(regions: Sequence[Mapping[str, Any]], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+def _boxes(regions: Sequence[ReadRegion], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
     """Boxes in SVG's terms, those that changed last, so that they lie on top."""
-    kinds = {getattr(change, side)["index"]: change.kinds[-1] for change in changes if getattr(change, side)}
+    kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes = [
         {
-            "x": region["bbox"][0],
-            "y": region["bbox"][1],
-            "width": max(0.0, region["bbox"][2] - region["bbox"][0]),
-            "height": max(0.0, region["bbox"][3] - region["bbox"][1]),
-            "index": region["index"],
-            "label": region["label"],
-            "kind": kinds.get(region["index"], "same"),
-            "text": visible(region["content"], _NAME),
+            "x": region.bbox[0],
+            "y": region.bbox[1],
+            "width": max(0.0, region.bbox[2] - region.bbox[0]),
+            "height": max(0.0, region.bbox[3] - region.bbox[1]),
+            "index": region.index,
+            "label": region.label,
+            "kind": kinds.get(region.index, "same"),
+            "text": visible(region.content or "", _NAME),
         }
         for region in regions
     ]
@@ -91,7 +92,7 @@ def _boxes(regions: Sequence[Mapping[str, Any]], changes: Sequence[RegionChange]
 
 
 def _change(change: RegionChange) -> Mapping[str, Any]:
-    old, new = (side["content"] if side else "" for side in (change.old, change.new))
+    old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
     texts = marked(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
     return {"change": change, "texts": texts, "labels": list(_labels(change))}
 
@@ -99,4 +100,4 @@ def _change(change: RegionChange) -> Mapping[str, Any]:
 def _labels(change: RegionChange) -> Iterator[str]:
     for side in (change.old, change.new):
         if side is not None:
-            yield f"{side['index']} {side['label']}"
+            yield f"{side.index} {side.label}"

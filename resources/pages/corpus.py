@@ -17,6 +17,7 @@ from resources.pages.arrow import PageFile, Row, open_pages
 from resources.pages.manifest import Manifest, Shard
 from resources.pages.page import Page
 from resources.pages.queries import Query, digest, from_table, read_table
+from resources.printable import quoted
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
 """`{document}_{page, from 1}`, as the ids of SDS KoPub are made."""
@@ -141,9 +142,9 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
     if (problem := ids.problem_with(row.id)) is not None:
-        return f"row {at}: the id {ids.shown(row.id)} {problem}"
+        return f"row {at}: the id {quoted(row.id)} {problem}"
     if duplicate:
-        return f"row {at}: an earlier page has the id {ids.shown(row.id)} already"
+        return f"row {at}: an earlier page has the id {quoted(row.id)} already"
     return None
 
 

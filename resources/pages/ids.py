@@ -3,8 +3,6 @@
 MAX_BYTES = 200
 """Longest id in UTF-8. File systems take names of 255 bytes; the rest is room for an index and an extension."""
 
-_SHOWN = 40
-
 
 def problem_with(page_id: str) -> str | None:
     """Why `page_id` cannot be used, as the end of a sentence that begins with the id; None when it can."""
@@ -17,12 +15,6 @@ def problem_with(page_id: str) -> str | None:
         (page_id != page_id.strip(), "begins or ends with a blank"),
     )
     return next((problem for failed, problem in tests if failed), None)
-
-
-def shown(page_id: str) -> str:
-    """`page_id` quoted and escaped for a message, its end left off when it is long."""
-    quoted = ascii(page_id) if not page_id.isprintable() else repr(page_id)
-    return quoted if len(quoted) <= _SHOWN else f"{quoted[:_SHOWN]}…"
 
 
 def stand_in(shard_key: str, row: int) -> str:

@@ -23,6 +23,7 @@ from resources.pages.pdf import shards
 from resources.pages.pdf.documents import Document, find_documents, is_pdf
 from resources.pages.pdf.rendering import DPI
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
+from resources.printable import quoted
 
 Progress = Callable[[str], None]
 
@@ -258,7 +259,7 @@ def _index_queries(
         return None
     unknown = _unknown_pages(queries, shard_of)
     if unknown:
-        progress(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {ids.shown(unknown[0])}")
+        progress(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {quoted(unknown[0])}")
     table = to_table(queries, assign(queries, shard_of, keys))
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)

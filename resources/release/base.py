@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -70,26 +70,29 @@ PAGE_ASSETS = (
 )
 ASSETS = (*PAGE_ASSETS, "query_embeddings")
 
-PageImages = Callable[[int], bytes | memoryview | None]
-"""The encoded image of a page by its row in the shard; None for one that cannot be used."""
+RELEASE = "hf_release"
+"""The asset whose table lists the released files of a shard."""
+VECTORS = {"image_embeddings": "corpus_image_embeddings", "text_embeddings": "corpus_text_embeddings"}
+"""The table of pages' vectors behind each config."""
+
+PageImages = Callable[[str], bytes | memoryview | None]
+"""The encoded image of a page by its id; None for one that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseAbout:
+class ReleaseDescription:
     """What a release says of itself besides what its files tell.
 
-    `made_with` is the recipe of the engine behind each asset, for rows that do not say it
-    themselves; `limits` are sentences a user must know, `shards` the keys the corpus has now,
-    `license` is the one of pages that state none, and `publish_under` that of the release, None
-    leaving every page under its own. `scores` is the table of retrieval scores of
-    the released vectors, if they were measured, and `retrieval_problems` are sentences that speak against them.
+    `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the
+    one of pages that state none, and `publish_under` that of the release, None leaving every page
+    under its own. `scores` is the table of retrieval scores of the released vectors, if they were
+    measured, and `retrieval_problems` are sentences that speak against them.
     """
 
     title: str
     source: str
     profile: str
     shards: Sequence[str]
-    made_with: Mapping[str, Mapping[str, Any]]
     limits: Sequence[str] = ()
     languages: Sequence[str] = ("ko", "en")
     license: str | None = None

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from resources.errors import StoreError
 from resources.files import cannot_write
+from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import TableReader
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""
 
+_LAYOUTS, _READINGS, _TEXTS = "layout_regions", "ocr_results", "parsed_texts"
 _ARRAYS = {
     "corpus_images": ("corpus_image_embeddings", "page_id"),
     "corpus_ocr_text": ("corpus_text_embeddings", "page_id"),
@@ -104,20 +106,26 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path) -> tup
         (fresh / "parsed_texts.jsonl").open("w", encoding="utf-8") as texts,
     ):
         for shard in shards:
-            ocr_results = reader.read("ocr_results", shard)
-            parsed = reader.read("parsed_texts", shard)
-            if not parsed["page_id"].equals(ocr_results["page_id"]):
-                raise StoreError(
-                    f"parsed_texts of {shard} does not hold the pages of ocr_results: materialize it again"
-                )
-            for page, text in zip(_one_by_one(ocr_results), parsed.to_pylist(), strict=True):
+            readings = reader.read(_READINGS, shard)
+            layouts, parsed = (_by_page(reader, asset, shard, readings) for asset in (_LAYOUTS, _TEXTS))
+            for page in _one_by_one(readings):
+                page_id = page["page_id"]
                 for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
                     _crop_file(fresh, crop["path"]).write_bytes(data)
                     crops += 1
-                _write_line(results, _result(page, pages))
-                _write_line(texts, {"page_id": page["page_id"], "page_idx": pages, **_text(text)})
+                regions = read_regions(page_id, layouts[page_id]["regions"], page["regions"])
+                _write_line(results, _result(page, regions, pages))
+                _write_line(texts, {"page_id": page_id, "page_idx": pages, **_text(parsed[page_id])})
                 pages += 1
     return pages, crops
+
+
+def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) -> dict[str, dict[str, Any]]:
+    """The rows of a table by page, for each page that has a reading."""
+    rows = {row["page_id"]: row for row in reader.read(asset, shard).to_pylist()}
+    if rows.keys() != set(readings["page_id"].to_pylist()):
+        raise StoreError(f"{asset} of {shard} does not hold the pages of {_READINGS}: materialize it again")
+    return rows
 
 
 def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -126,12 +134,15 @@ def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _result(page: dict[str, Any], page_idx: int) -> dict[str, Any]:
-    named = ("index", "label", "bbox_2d", "content")
+def _result(page: dict[str, Any], regions: Sequence[ReadRegion], page_idx: int) -> dict[str, Any]:
     return {
         "page_id": page["page_id"],
         "page_idx": page_idx,
-        "regions": [{name: region[name] for name in named} for region in page["regions"] or ()],
+        "regions": [
+            {"index": region.index, "label": region.kind, "bbox_2d": region.bbox_2d, "content": region.content}
+            for region in regions
+            if region.content is not None
+        ],
         "markdown": page["markdown"] or "",
         "image_crops": page["image_crops"] or [],
         "state": page["state"],

@@ -13,14 +13,17 @@ from pydantic import Field
 
 from resources.code_version import CodeVersion
 from resources.engine import Engine
+from resources.errors import StoreError
 from resources.files import file_sha256, replace_file
-from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
+from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card import attribution, dataset_card
 from resources.release.card.front_matter import compose, front_matter, is_listed, split, stamped
 from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.configs import CONFIGS, build
 from resources.release.dataset.parquet import write
-from resources.release.dataset.released_files import features_of, part_path, published, require_summaries, survey
+from resources.release.dataset.release_manifest import Listed, Manifest
+from resources.release.dataset.released_files import Part, features_of, list_parts, part_path, published
+from resources.release.writers import written
 
 TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
 """What a release holds besides its data."""
@@ -31,8 +34,8 @@ _BEING_MADE = "# A release that is being made\n\nIts card is written when the sh
 class LocalRelease(Engine):
     """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
 
-    Every file is replaced whole and the card comes last, so the folder can be loaded at any moment,
-    whichever shards are in it and wherever a run was killed.
+    Every file is replaced whole, and the card's YAML is there before the first of them, so the folder can be loaded
+    at any moment, whichever shards are in it and wherever a run was killed.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("release.local", {1: "the first release"})
@@ -58,30 +61,33 @@ class LocalRelease(Engine):
         built = build(shard, tables, self.page_images)
         asked = {"pages": images if self.page_images else None}
         paths = {config: part_path(config, shard) for config in CONFIGS}
-        with self._lock():
-            # A file is hashed anew by `finish` when a run dies before its new hash is written.
-            self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths.values()})
-        files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
-        with self._lock():
-            known = self._sums() | {file.path: file.sha256 for file in files}
-            self._write_sums(known)
-            self._write_yaml(built, known)
+        with written(self._root, shard):
+            with self._lock():
+                # A file is hashed anew by `finish` when a run dies before its new hash is written.
+                self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths.values()})
+                self._write_first_yaml(shard, built)
+            files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
+            with self._lock():
+                known = self._sums() | {file.path: file.sha256 for file in files}
+                self._write_sums(known)
+                self._write_manifest(shard, files)
+                self._write_yaml(built, known)
         return files
 
-    def finish(self, about: ReleaseAbout) -> list[ReleasedFile]:
+    def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
         """Drop the files of shards that `about` does not name, and describe what is there; the card comes last."""
         with self._lock():
             for config in CONFIGS:
                 for path in published(self._root, config):
                     if path.stem not in about.shards:
                         path.unlink(missing_ok=True)
-            inventory, known = survey(self._root), self._sums()
-            require_summaries(inventory)
+            inventory, known = list_parts(self._root), self._sums()
             paths = [part.path for parts in inventory.values() for part in parts]
             hashes = {path: known.get(path) or file_sha256(self._root / path) for path in paths}
+            manifest = release_manifest.listed(inventory, about.shards, hashes)
             return [
                 self._write_sums(hashes),
-                self._write_text(release_manifest.NAME, release_manifest.render(inventory, about.shards, hashes)),
+                self._write_text(release_manifest.NAME, release_manifest.render(manifest)),
                 self._write_text(attribution.NAME, attribution.render(inventory, about)),
                 self._write_text(dataset_card.NAME, dataset_card.render(self._root, inventory, about, hashes)),
             ]
@@ -106,13 +112,33 @@ class LocalRelease(Engine):
         sha256, size = replace_file(self._root / path, partial(write, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
+    def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> None:
+        """Name the configs and their features before there is a file: a file that no card names is not loaded."""
+        if not self._card()[0].get("configs"):
+            to_come = {
+                config: [Part(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
+                for config, table in built.items()
+            }
+            self._write_text(dataset_card.NAME, compose(front_matter(to_come, {}, {}), _BEING_MADE))
+
+    def _write_manifest(self, shard: str, files: list[ReleasedFile]) -> None:
+        """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""
+        try:
+            before = release_manifest.parse((self._root / release_manifest.NAME).read_bytes())
+        except (FileNotFoundError, StoreError):
+            return
+        listed = {file.path: Listed(file.sha256, file.rows or 0, file.bytes) for file in files}
+        now = Manifest(list(dict.fromkeys([*before.shards, shard])), {**before.files, **listed})
+        self._write_text(release_manifest.NAME, release_manifest.render(now))
+
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
         listed, body = self._card()
-        filled = {config: features_of(table) for config, table in built.items() if table.num_rows}
-        if all(is_listed(config, features, listed) for config, features in filled.items()):
+        # The features of a table without rows do not count: no width of vectors is wrong for none.
+        asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
+        if all(is_listed(config, features, listed) for config, features in asked.items()):
             data = stamped(listed, known)
         else:
-            data = front_matter(survey(self._root), listed, known)
+            data = front_matter(list_parts(self._root), listed, known)
         self._write_text(dataset_card.NAME, compose(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:

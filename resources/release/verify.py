@@ -1,6 +1,6 @@
 """Whether a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -9,35 +9,64 @@ import pyarrow.parquet as pq
 
 from resources.errors import HubError, StoreError
 from resources.files import file_sha256
+from resources.printable import visible
+from resources.release import loading
 from resources.release.card import dataset_card
-from resources.release.card.escaping import one_line
 from resources.release.card.front_matter import split
 from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.configs import CONFIGS
 from resources.release.dataset.joins import joins
 from resources.release.dataset.release_manifest import DATA, Manifest
-from resources.release.dataset.released_files import Inventory, in_use, part_path, survey
+from resources.release.dataset.released_files import Inventory, in_use, list_parts, part_path, waiting_lines
 from resources.release.hub.calls import insist
 from resources.release.local import TEXTS
+from resources.release.writers import wait
 
 Item = TypeVar("Item")
+Count = Callable[[Path, Mapping[str, Sequence[str]]], loading.Counts]
+"""By config, the rows that `datasets` gives of the shards that are named."""
+
+_SHOWN = 200
+"""Characters of what a library or a path says."""
+_LOOKS = 3
+"""Looks at a release that is being written."""
+_PATIENCE = 60.0
+"""Seconds that writing a shard may take until the next look."""
 
 
-def verify(folder: Path, shards: Collection[str] | None = None, load: bool = True) -> Iterator[str]:
+def verify(
+    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = loading.count
+) -> Iterator[str]:
     """What is wrong with the release in `folder`, a line each; nothing, when it is sound.
 
     `shards` are the ones to look into, all when left out: their files are read, a shard and a few
-    columns at a time. `load` also opens every config with `datasets`.
+    columns at a time. `load` also counts the rows that `datasets` gives of every config; `count` says how.
+    A release that a run writes meanwhile is looked at again, for what does not fit then may fit when it is done.
     """
+    for _ in range(_LOOKS):
+        before = _description(folder)
+        found = list(_problems(folder, shards, load, count))
+        # Only a whole release has to fit: the shards of one run are written by nobody else.
+        if not found or shards is not None or not (wait(folder, _PATIENCE) or _description(folder) != before):
+            yield from found
+            return
+    yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
+
+
+def _description(folder: Path) -> list[str]:
+    return [file_sha256(folder / name) if (folder / name).is_file() else "" for name in TEXTS]
+
+
+def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: Count) -> Iterator[str]:
     missing = [name for name in TEXTS if not (folder / name).is_file()]
     if missing:
-        yield f"{', '.join(missing)} missing: {one_line(folder)} is no release, or was never finished"
+        yield f"{', '.join(missing)} missing: {visible(str(folder), _SHOWN)} is no release, or was never finished"
         return
     try:
         listed = release_manifest.parse((folder / release_manifest.NAME).read_bytes())
-        inventory = survey(folder)
+        inventory = list_parts(folder)
     except StoreError as error:
-        yield one_line(error)
+        yield visible(str(error), _SHOWN)
         return
     chosen = _Chosen(folder, inventory, listed, shards)
     # Joins are between columns, so those have to be right.
@@ -45,9 +74,11 @@ def verify(folder: Path, shards: Collection[str] | None = None, load: bool = Tru
     yield from broken
     if broken:
         return
+    if shards is None:
+        yield from waiting_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
-        yield from _loads(folder, inventory)
+        yield from _counts(folder, inventory, chosen.shards(), count)
 
 
 def fetched(release: str, revision: str | None) -> Path:
@@ -56,7 +87,7 @@ def fetched(release: str, revision: str | None) -> Path:
     if folder.is_dir():
         return folder
     if release.count("/") != 1 or release.startswith((".", "/", "~")):
-        raise StoreError(f"{one_line(release)} is neither a folder nor a repository, `owner/name`")
+        raise StoreError(f"{visible(release, _SHOWN)} is neither a folder nor a repository, `owner/name`")
 
     def download() -> str:
         from huggingface_hub import snapshot_download
@@ -141,18 +172,15 @@ class _Chosen:
         return match is not None and (self.only is None or match["shard"] in self.only)
 
 
-def _loads(folder: Path, inventory: Inventory) -> Iterator[str]:
-    """Open every config as a user does, and read its first row."""
-    from datasets import IterableDataset, load_dataset
-    from datasets.exceptions import DatasetsError
-
-    for config, parts in inventory.items():
-        rows = sum(part.rows for part in in_use(parts))
-        if not rows:
-            continue
-        try:
-            opened = load_dataset(str(folder), config, split="train", streaming=True)
-            assert isinstance(opened, IterableDataset)
-            next(iter(opened))
-        except (DatasetsError, ValueError, OSError, StopIteration) as error:
-            yield f"datasets cannot open {config}: {type(error).__name__}: {one_line(error)}"
+def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
+    """Read every config as a user does, and compare its rows with those that the files hold."""
+    held = {
+        config: {part.shard: part.rows for part in in_use(parts) if part.shard in shards}
+        for config, parts in inventory.items()
+    }
+    for config, rows in count(folder, {config: list(parts) for config, parts in held.items() if parts}).items():
+        owed = sum(held[config].values())
+        if isinstance(rows, str):
+            yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
+        elif rows != owed:
+            yield f"datasets gives {rows} rows of {config}, its files hold {owed}"

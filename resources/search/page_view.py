@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from resources.fingerprints import fingerprint
-from resources.recognition.readings import RegionText
+from resources.recognition.read_regions import region_texts
 from resources.search.arrow_cache import Parts
 from resources.store.shard_store import ShardStore
 from resources.texts.plain_text import page_text
@@ -97,7 +97,7 @@ def _pages(store: ShardStore, shard: str, has_pages: bool, has_texts: bool) -> p
 
 def _regions(regions: Any) -> Iterator[dict[str, Any]]:
     for region in sorted(regions, key=lambda region: region["index"]):
-        text = page_text([RegionText(region["index"], region["native_label"], region["content"] or "")])
+        text = page_text(region_texts([region]))
         yield {
             "index": region["index"],
             "label": region["label"],

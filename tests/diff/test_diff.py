@@ -29,7 +29,7 @@ from resources.recognition.readings import PageReading, RegionText
 from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import UnitEmbedder
-from tests.support.corpora import pages, query
+from tests.support.corpora import page_image, pages, query
 from tests.support.harness import Platform
 
 Drawn = Sequence[tuple[str, Sequence[float], str]]
@@ -270,6 +270,30 @@ def test_without_kept_versions_there_is_nothing_to_compare(platform: Platform, k
     make(platform, a_1=one("처음 글"))
     make(platform, a_1=one("다음 글"))
     assert "has no older version" in str(kopub("shard_00").exception)
+
+
+def test_readings_of_an_older_layout_are_not_compared(platform: Platform, kopub: Callable[..., Result]):
+    make(platform, a_1=[("text", (10, 10, 150, 50), "하나"), ("text", (10, 60, 150, 90), "둘")])
+    make(platform, a_1=[("text", (10, 60, 150, 90), "둘")], select="layout_regions")
+    result = kopub("shard_00")
+    assert result.exit_code == 1
+    assert str(result.exception) == (
+        "ocr_results of a_1 read another region 0 than layout_regions has: materialize ocr_results again"
+    )
+
+
+def test_a_page_that_the_source_no_longer_holds_has_no_picture(
+    platform: Platform, kopub: Callable[..., Result], tmp_path: Path
+):
+    make(platform, a_1=one("처음 글"))
+    make(platform, a_1=one("다음 글"))
+    file = tmp_path / "diff.html"
+    assert kopub("shard_00", "--html", str(file)).exit_code == 0
+    assert "<image " in file.read_text("utf-8")
+    # The row of a_1 is another page now.
+    platform.reindex([[("a_2", page_image(1)), ("a_1", page_image(0))]], [query("q1", "무엇인가?", "a_1")])
+    assert kopub("shard_00", "--html", str(file)).exit_code == 0
+    assert "<image " not in file.read_text("utf-8")
 
 
 class Outline(HTMLParser):

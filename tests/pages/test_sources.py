@@ -22,6 +22,7 @@ from resources.pages import ids
 from resources.pages.corpus import Corpus, PageReader, SourceRow
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
+from resources.printable import quoted
 from tests.support.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
@@ -252,7 +253,7 @@ def test_unusable_queries_are_refused(tmp_path: Path, rows: list, message: str) 
 # Rows that cannot be used
 
 
-@pytest.mark.parametrize("page_id", HOSTILE_IDS, ids=ids.shown)
+@pytest.mark.parametrize("page_id", HOSTILE_IDS, ids=quoted)
 def test_a_hostile_id_never_gets_out(tmp_path: Path, page_id: str) -> None:
     before, bad, after = rows_of(indexed(tmp_path, pages("a_1", page_id, "a_2")))
     assert (before.problem, after.problem) == (None, None)

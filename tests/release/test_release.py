@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import datasets
 import datasets.config
@@ -13,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from resources.config.gates import Gates
 from resources.errors import StoreError
 from resources.release import local
-from resources.release.base import ASSETS, ReleaseInput
+from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
+from resources.release.card.fitness import fitness
 from resources.release.card.licences import hub_licences
 from resources.release.dataset.parquet import write
+from resources.release.dataset.released_files import list_parts
 from resources.release.export import export
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
@@ -60,6 +64,12 @@ def test_every_config_loads_with_its_features(tmp_path: Path):
     assert crops[1]["image"].size == (20, 10)
     assert (crops[1]["page_id"], crops[1]["index"], crops[1]["path"]) == ("doc0_2", 0, "crops/doc0_2_0.jpg")
     assert load(tmp_path / "r").column_names == pages.column_names
+
+
+def listed_features(folder: Path, config: str) -> datasets.Features:
+    """The features in the files of a config."""
+    stored = pq.read_schema(next((folder / "data" / config).glob("*.parquet")))
+    return datasets.Features.from_arrow_schema(stored)
 
 
 def test_vectors_are_fixed_length_float16_of_the_rows_that_have_one(tmp_path: Path):
@@ -111,7 +121,82 @@ def test_a_lost_page_says_where_and_why(tmp_path: Path):
     assert (regions[0]["content"], regions[0]["reason"]) == (None, "the server was gone")
     card = (tmp_path / "r" / "README.md").read_text("utf-8")
     assert "| doc0\\_3 | quarantined | raw\\_pages: the image is damaged |" in card
-    assert "| ocr\\_results | 1 | 0 | 1 | 1 |" in card
+    assert "| ocr\\_results | 1 | 0 | 0 | 1 | 1 |" in card
+    assert "| pages, all steps | 1 | 0 | 0 | 1 | 1 |" in card
+
+
+def partly_read(made: ReleaseInput) -> ReleaseInput:
+    """The tables of a shard of which the text region of page 1 could not be read."""
+    regions = made.ocr_results["regions"].to_pylist()
+    regions[0][1] |= {"content": "", "state": "failed", "reason": "the answer repeats itself"}
+    tables = {}
+    for asset in ("ocr_results", "parsed_texts", "corpus_text_embeddings"):
+        table = getattr(made, asset)
+        states, reasons = (table[name].to_pylist() for name in ("state", "reason"))
+        states[0], reasons[0] = "partial", "1 of 2 regions: it repeats itself"
+        tables[asset] = changed(table, state=states, reason=reasons)
+    return replace(made, **{**tables, "ocr_results": changed(tables["ocr_results"], regions=regions)})
+
+
+def test_what_was_read_of_a_partial_page_is_released_and_what_was_not_is_counted(tmp_path: Path):
+    release = release_of(tmp_path / "r", partly_read(page_tables(0)), page_tables(1))
+    pages, regions = load(tmp_path / "r", "pages"), load(tmp_path / "r", "regions")
+    assert (pages[0]["state"], pages[0]["reason"]) == ("partial", "ocr_results: 1 of 2 regions: it repeats itself")
+    assert (pages[0]["text"], pages[0]["states"]["parsed_texts"]) == ("본문 doc0_1", "partial")
+    assert load(tmp_path / "r", "text_embeddings")["page_id"][:2] == ["doc0_1", "doc0_2"]
+    assert (regions[1]["content"], regions[1]["state"], regions[1]["reason"]) == (
+        "", "failed", "the answer repeats itself",
+    )  # fmt: skip
+    assert list(verify(tmp_path / "r")) == []
+    card = (tmp_path / "r" / "README.md").read_text("utf-8")
+    assert "| pages, all steps | 3 | 1 | 0 | 0 | 2 |" in card
+    assert "| ocr\\_results | 3 | 1 | 0 | 0 | 2 |" in card
+    assert "Regions that could not be read: 1 of the 4 that were to be (25.00 %)." in card
+    assert "| doc0\\_1 | partial | ocr\\_results: 1 of 2 regions: it repeats itself |" in card
+    release.publish("shard_00", page_tables(0))
+    release.finish(about("shard_00", "shard_01"))
+    assert "Regions that could not be read: 0 of the 4" in (tmp_path / "r" / "README.md").read_text("utf-8")
+
+
+def test_too_many_regions_that_could_not_be_read_keep_a_release_off_the_hub(tmp_path: Path):
+    shards = [f"shard_{at:02d}" for at in range(3)]
+    release_of(tmp_path / "r", *(partly_read(page_tables(at, pages=7)) for at in range(3)))
+    inventory = list_parts(tmp_path / "r")
+
+    def closed(**limits: Any) -> list[str]:
+        gates = Gates(max_lost_share=1, max_doubtful_share=1, **limits)
+        return fitness(inventory, about(*shards, gates=gates)).closed
+
+    assert closed() == [
+        "3 of 18 regions could not be read, more than gates.max_lost_regions_share (1.0%); "
+        "give gates.override a reason to publish it all the same"
+    ]
+    assert closed(max_lost_regions_share=0.2) == []
+    assert closed(override="they are stamps") == []
+
+
+def test_rows_are_joined_by_page_whatever_their_order(tmp_path: Path):
+    made = page_tables(0, pages=4)
+    turned = {asset: getattr(made, asset).take([3, 1, 0, 2]) for asset in PAGE_ASSETS if asset != "raw_pages"}
+    release_of(tmp_path / "a", made)
+    release_of(tmp_path / "b", replace(made, **turned))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_readings_of_another_layout_are_not_released(tmp_path: Path):
+    made = page_tables(0)
+    layouts = made.layout_regions["regions"].to_pylist()
+    layouts[1] = layouts[1][:1]
+    with pytest.raises(StoreError, match="ocr_results of doc0_2 read another region 1 than layout_regions has"):
+        release_of(tmp_path / "r", replace(made, layout_regions=changed(made.layout_regions, regions=layouts)))
+
+
+def test_a_picture_is_never_released_under_the_name_of_another(tmp_path: Path):
+    made = page_tables(0, pages=4)
+    pictures = made.ocr_results["crop_images"].to_pylist()
+    shifted = [[], [*pictures[0], *pictures[1]], *pictures[2:]]
+    with pytest.raises(StoreError, match="ocr_results of doc0_1 lists 1 pictures and holds 0: materialize it again"):
+        release_of(tmp_path / "r", replace(made, ocr_results=changed(made.ocr_results, crop_images=shifted)))
 
 
 def test_a_loss_outweighs_an_earlier_blank(tmp_path: Path):
@@ -188,6 +273,19 @@ def test_republishing_a_shard_moves_only_its_files(tmp_path: Path):
     assert touched == [tmp_path / "r" / "data" / "pages" / "shard_01.parquet"]
 
 
+def test_the_folder_loads_when_the_first_run_of_all_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def killed(table: pa.Table, path: Path, images: object) -> None:
+        if "crops" in path.parts:
+            raise KeyboardInterrupt
+        write(table, path)
+
+    monkeypatch.setattr(local, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        LocalRelease(folder=str(tmp_path / "r")).publish("shard_00", page_tables(0))
+    assert load(tmp_path / "r", "pages").num_rows == 3
+    assert load(tmp_path / "r", "regions").num_rows == 4
+
+
 def test_the_folder_loads_when_a_run_is_killed_before_the_card(tmp_path: Path):
     release = LocalRelease(folder=str(tmp_path / "r"))
     release.publish("shard_00", without_queries(page_tables(0)))
@@ -254,12 +352,20 @@ def test_shards_that_left_the_corpus_are_removed_and_strangers_stay(tmp_path: Pa
     assert stranger.read_text() == "mine"
 
 
-def test_a_config_without_rows_is_left_out_until_it_has_some(tmp_path: Path):
-    release = release_of(tmp_path / "r", without_queries(page_tables(0)), without_queries(page_tables(1)))
-    listed = [config["config_name"] for config in front_matter(tmp_path / "r")["configs"]]
-    assert "queries" not in listed
-    assert "qrels" not in listed
-    assert "| queries |" not in (tmp_path / "r" / "README.md").read_text("utf-8")
+def without_pictures(made: ReleaseInput) -> ReleaseInput:
+    none = [[] for _ in range(made.ocr_results.num_rows)]
+    return replace(made, ocr_results=changed(made.ocr_results, image_crops=none, crop_images=none))
+
+
+def test_a_config_without_rows_is_there_with_its_features(tmp_path: Path):
+    release = release_of(tmp_path / "r", *(without_queries(without_pictures(page_tables(at))) for at in (0, 1)))
+    for config in ("queries", "qrels", "crops"):
+        opened = datasets.load_dataset(str(tmp_path / "r"), config, split="train", streaming=True)
+        assert list(opened) == []
+        listed = datasets.load_dataset_builder(str(tmp_path / "r"), config).info.features
+        assert listed == opened.features == listed_features(tmp_path / "r", config)
+        assert f"| {config} | 0 | 2 |" in (tmp_path / "r" / "README.md").read_text("utf-8")
+    assert list(verify(tmp_path / "r")) == []
     release.publish("shard_01", page_tables(1))
     assert load(tmp_path / "r", "queries").num_rows == 1
 
@@ -269,7 +375,9 @@ def test_shards_of_another_vector_width_wait_until_they_are_the_more(tmp_path: P
     release.publish("shard_00", page_tables(0, dim=16))
     assert load(tmp_path / "r", "text_embeddings")["page_id"][:2] == ["doc1_1", "doc1_2"]
     release.finish(about("shard_00", "shard_01", "shard_02"))
-    assert "wait to be published again: 3" in (tmp_path / "r" / "README.md").read_text("utf-8")
+    card = (tmp_path / "r" / "README.md").read_text("utf-8")
+    for config, loaded, rows in (("text\\_embeddings", 6, 8), ("image\\_embeddings", 6, 8), ("queries", 2, 3)):
+        assert f"- {config} loads {loaded} of {rows} rows: shard\\_00 has other columns" in card
     release.publish("shard_01", page_tables(1, dim=16))
     release.publish("shard_02", page_tables(2, pages=5, dim=16))
     vectors = load(tmp_path / "r", "text_embeddings")
@@ -314,8 +422,10 @@ def test_hostile_text_is_data_in_the_tables_and_plain_in_the_card(tmp_path: Path
 
 def test_the_card_tells_licences_engines_limits_and_languages(tmp_path: Path):
     release = LocalRelease(folder=str(tmp_path / "r"))
-    release.publish("shard_00", page_tables(0))
-    release.publish("shard_01", page_tables(1, license=None))
+    engine = {"engine": "x.Layout", "version": 1, "parameters": {"dpi": 300}, "weights": {"tesseract": "5.5.4"}}
+    made = {"layout_regions": {"made_with": json.dumps({"version": 1, "engines": [engine]})}}
+    release.publish("shard_00", replace(page_tables(0), made=made))
+    release.publish("shard_01", replace(page_tables(1, license=None), made=made))
     release.finish(about("shard_00", "shard_01", limits=["Vectors are lexical."], license="MIT"))
     matter = front_matter(tmp_path / "r")
     assert matter["license"] == ["cc-by-sa-4.0", "mit"]
@@ -323,7 +433,7 @@ def test_the_card_tells_licences_engines_limits_and_languages(tmp_path: Path):
     assert matter["size_categories"] == ["n<1K"]
     body = (tmp_path / "r" / "README.md").read_text("utf-8")
     assert "| CC-BY-SA-4.0 | 3 |" in body
-    assert "| layout\\_regions | resources.layout.cpu.detector.CpuLayout |  |  | 6 | dpi 300, tesseract 5.5.4 |" in body
+    assert "| layout\\_regions | x.Layout |  |  | 6 | dpi 300, tesseract 5.5.4 |" in body
     assert "- Vectors are lexical." in body
 
 
@@ -344,8 +454,13 @@ def test_every_document_is_attributed_once_with_its_file_and_licence(tmp_path: P
 def test_the_card_tells_every_engine_that_made_rows_and_what_its_pages_score(tmp_path: Path):
     release = LocalRelease(folder=str(tmp_path / "r"))
     for shard, revision in (("shard_00", "r1"), ("shard_01", "r2")):
-        engine = {"engine": "x.Reader", "parameters": {"prompt": "read"}, "weights": {"org/ocr": revision}}
-        made_with = {"made_with": json.dumps({"code": "c", "engines": [engine]}), "recipe": "r"}
+        engine = {
+            "engine": "x.Reader",
+            "version": 1,
+            "parameters": {"prompt": "read"},
+            "weights": {"org/ocr": revision},
+        }
+        made_with = {"made_with": json.dumps({"version": 1, "engines": [engine]}), "recipe": "r"}
         release.publish(shard, replace(page_tables(int(shard[-1])), made={"ocr_results": made_with}))
     known = {"convention": "any", "queries": 2, "dropped": False}
     scores = [
@@ -368,13 +483,15 @@ def test_the_card_tells_every_engine_that_made_rows_and_what_its_pages_score(tmp
     assert body.count("| text | any | recall@10 | 2 | 0.500 | 0.250 to 0.750 |") == 1
 
 
-def test_a_file_of_an_older_version_is_not_counted_as_nothing(tmp_path: Path):
+def test_a_file_without_its_summary_is_not_counted_as_nothing(tmp_path: Path):
     release = release_of(tmp_path / "r", page_tables(0), page_tables(1))
     path = tmp_path / "r/data/pages/shard_01.parquet"
     table = pq.read_table(path)
     features = {b"huggingface": table.schema.metadata[b"huggingface"]}
     pq.write_table(table.replace_schema_metadata(features), path)
-    with pytest.raises(StoreError, match=r"shard_01\.parquet was written by another version: materialize hf_release"):
+    with pytest.raises(
+        StoreError, match=r"shard_01\.parquet is no file of a release: delete it and materialize hf_release"
+    ):
         release.finish(about("shard_00", "shard_01"))
 
 
@@ -483,6 +600,17 @@ def test_export_writes_nowhere_else(tmp_path: Path, path: str):
     with pytest.raises(StoreError, match=r"is no file of crops/"):
         export(Tables({"shard_00": replace(made, ocr_results=evil)}), ["shard_00"], out)
     assert contents(tmp_path).keys() == {"a/out/export.json"}
+
+
+def test_an_export_joins_by_page_and_never_a_reading_to_another_layout(tmp_path: Path):
+    made = page_tables(0)
+    turned = replace(made, parsed_texts=made.parsed_texts.take([2, 0, 1]))
+    for name, tables in (("a", made), ("b", turned)):
+        export(Tables({"shard_00": tables}), ["shard_00"], tmp_path / name)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    layouts = changed(made.layout_regions, regions=[[], *made.layout_regions["regions"].to_pylist()[1:]])
+    with pytest.raises(StoreError, match="ocr_results of doc0_1 read another region 0"):
+        export(Tables({"shard_00": replace(made, layout_regions=layouts)}), ["shard_00"], tmp_path / "c")
 
 
 def test_vectors_of_two_widths_are_not_exported(tmp_path: Path):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 
 import datasets
 import datasets.config
@@ -14,6 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.config.settings import ROOT
+from resources.release import local
+from resources.release.dataset.parquet import write
+from resources.release.loading import count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from tests.doubles.writable_hub import WRITER, WritableHub
@@ -83,7 +87,7 @@ def _without_pictures(table: pa.Table) -> pa.Table:
 JOINS = {
     "text_embeddings": (
         _renamed("page_id"),
-        "text_embeddings has vectors of pages that are not there or not ok: 1 ([31mno)",
+        "text_embeddings has vectors of pages that are not there or were not made: 1 (\\x1b[31mno)",
     ),
     "image_embeddings": (lambda t: t.slice(1), "image_embeddings lacks the vectors of pages: 1 (doc1_1)"),
     "pages": (lambda t: pa.concat_tables([t, t.slice(0, 1)]), "pages has ids twice: 1 (doc1_1)"),
@@ -92,7 +96,7 @@ JOINS = {
         _renamed("page_id"),
         "crops has pictures of regions that are not there: 1 (crops/doc1_1_0.jpg)",
     ),
-    "qrels": (_renamed("query-id"), "shard_01: qrels has queries that are not there: 1 ([31mno)"),
+    "qrels": (_renamed("query-id"), "shard_01: qrels has queries that are not there: 1 (\\x1b[31mno)"),
     "lineage": (lambda t: t.filter(pc.field("page_id") != "doc1_2"), "does not tell of pages of raw_pages: 1 (doc1_2)"),
 }
 
@@ -147,6 +151,71 @@ def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
     card = folder / "README.md"
     card.write_text(card.read_text("utf-8").replace("data/regions/*.parquet", "data/elsewhere/*.parquet"), "utf-8")
     assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
+
+
+def test_rows_that_datasets_does_not_give_are_a_line(folder: Path):
+    card = folder / "README.md"
+    text = card.read_text("utf-8").replace("data/crops/*.parquet", "data/crops/shard_00.parquet")
+    card.write_text(text, "utf-8")
+    assert list(verify(folder)) == ["datasets gives 2 rows of crops, its files hold 4"]
+    assert list(verify(folder, ["shard_01"])) == ["datasets gives 0 rows of crops, its files hold 2"]
+    assert list(verify(folder, ["shard_00"])) == []
+
+
+def test_a_release_of_two_vector_widths_is_not_sound(folder: Path):
+    release = LocalRelease(folder=str(folder))
+    release.publish("shard_01", page_tables(1, dim=16))
+    release.finish(about("shard_00", "shard_01"))
+    assert [line.partition(" has other")[0] for line in verify(folder)] == [
+        "image_embeddings loads 2 of 4 rows: shard_01",
+        "text_embeddings loads 2 of 4 rows: shard_01",
+        "queries loads 1 of 2 rows: shard_01",
+    ]
+    # The run of a shard is right, whatever the others are.
+    assert list(verify(folder, ["shard_01"])) == []
+
+
+@pytest.mark.parametrize(("dies", "expected"), [("after", 6), ("before", "the process ended with -6: no message")])
+def test_a_process_is_judged_by_its_answer_and_not_by_its_death(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, expected: object
+):
+    python = tmp_path / "python"
+    answer = f'"{sys.executable}" "$@"' if dies == "after" else "true"
+    python.write_text(f"#!/bin/sh\n{answer}\nkill -ABRT $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert count_apart(folder, {"pages": ["shard_00", "shard_01"]}) == {"pages": expected}
+
+
+def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A run writes a shard while the release is verified: nothing fits for a while, and then everything does."""
+    half, verified = Event(), Event()
+
+    def slow(table: pa.Table, path: Path, images: object) -> None:
+        write(table, path)
+        if "regions" in path.parts:
+            half.set()
+            # As long as it takes the other to see what does not fit.
+            verified.wait(1)
+
+    monkeypatch.setattr(local, "write", slow)
+    run = Thread(target=LocalRelease(folder=str(folder)).publish, args=("shard_01", page_tables(1, pages=5)))
+    run.start()
+    assert half.wait(30)
+    assert list(verify(folder, load=False)) == []
+    verified.set()
+    run.join()
+    assert list(verify(folder, load=False)) == []
+
+
+def test_a_shard_that_a_run_was_killed_in_is_still_a_problem(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def killed(table: pa.Table, path: Path, images: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        LocalRelease(folder=str(folder)).publish("shard_01", page_tables(1))
+    assert list(verify(folder, load=False)) == ["SHA256SUMS and manifest.json do not list the same files and hashes"]
 
 
 def test_lists_that_do_not_agree_are_a_line(folder: Path):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import yaml
 from PIL import Image
 
-from resources.release.base import ReleaseAbout, ReleaseInput
+from resources.release.base import ReleaseDescription, ReleaseInput
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import HubTarget, Pushed
 from resources.release.local import LocalRelease
@@ -116,14 +116,9 @@ def changed(table: pa.Table, **columns: list) -> pa.Table:
     return table
 
 
-def about(*shards: str, **says: object) -> ReleaseAbout:
-    engine = {
-        "engine": "cpu",
-        "parameters": {"dpi": 300},
-        "weights": {"tesseract": "5.5.4"},
-    }
-    known = {"title": "Pages", "source": "samples", "profile": "cpu", "made_with": {"layout_regions": engine}}
-    return ReleaseAbout(**{**known, "shards": shards, **says})  # type: ignore[arg-type]
+def about(*shards: str, **says: object) -> ReleaseDescription:
+    known = {"title": "Pages", "source": "samples", "profile": "cpu"}
+    return ReleaseDescription(**{**known, "shards": shards, **says})  # type: ignore[arg-type]
 
 
 def release_of(folder: Path, *shards: ReleaseInput) -> LocalRelease:
@@ -160,7 +155,7 @@ class ReleasedCorpus:
         return self.home / "release"
 
     @property
-    def about(self) -> ReleaseAbout:
+    def about(self) -> ReleaseDescription:
         return about(*self.shards, **self.says)
 
     @property

@@ -133,6 +133,10 @@ def region(index: int, content: str, label: str = "text", finish_reason: str = "
         "content": content,
         "bbox_2d": box,
         "finish_reason": finish_reason,
+        "state": "ok",
+        "reason": None,
+        "attempts": 1,
+        "seconds": 0.0,
     }
 
 

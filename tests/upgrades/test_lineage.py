@@ -198,6 +198,16 @@ def test_a_vector_is_traced_to_the_tables_it_was_made_from(kopub: Kopub, platfor
     assert "Stale: ocr_results holds something else now" in kopub("lineage", "a_1").stdout
 
 
+def test_a_reading_of_an_older_layout_is_not_shown_as_that_of_a_region(kopub: Kopub, platform: Platform):
+    layouts = platform.store.read("layout_regions", "shard_00")
+    regions = [[{**region, "bbox_2d": [5, 5, 9, 9]} for region in page] for page in layouts["regions"].to_pylist()]
+    at = layouts.schema.get_field_index("regions")
+    moved = layouts.set_column(at, layouts.schema.field(at), pa.array(regions, layouts.schema.field(at).type))
+    platform.store.write("layout_regions", "shard_00", moved, platform.store.metadata("layout_regions", "shard_00"))
+    (region,) = told(kopub, "a_1")["regions"]
+    assert (region["label"], region["content"]) == ("text", None)
+
+
 def test_what_a_vector_was_made_from_and_is_not_kept_is_named(kopub: Kopub, platform: Platform):
     platform.engines["store"] = ShardStore(url=platform.store.url, keep_versions=0)
     read_by(platform, "r2", prompt="look")

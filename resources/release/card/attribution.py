@@ -3,19 +3,19 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from resources.release.base import ReleaseAbout
+from resources.release.base import ReleaseDescription
 from resources.release.card.escaping import markdown
 from resources.release.dataset.released_files import Inventory, documents
 
 NAME = "ATTRIBUTION.md"
 
 
-def render(inventory: Inventory, about: ReleaseAbout) -> str:
+def render(inventory: Inventory, about: ReleaseDescription) -> str:
     """The whole file. A document whose pages lie in several shards is one line."""
     return "\n".join(_lines(inventory, about)) + "\n"
 
 
-def _lines(inventory: Inventory, about: ReleaseAbout) -> Iterator[str]:
+def _lines(inventory: Inventory, about: ReleaseDescription) -> Iterator[str]:
     yield f"# Sources of {markdown(about.title)}"
     yield ""
     yield (

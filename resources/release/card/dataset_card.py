@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow as pa
 from markupsafe import Markup
 
-from resources.release.base import ASSETS, ReleaseAbout
+from resources.release.base import ASSETS, ReleaseDescription
 from resources.release.card import attribution
 from resources.release.card.escaping import markdown
 from resources.release.card.fitness import fitness
 from resources.release.card.front_matter import compose, front_matter
 from resources.release.card.licences import hub_licences
 from resources.release.dataset.configs import CONFIGS
-from resources.release.dataset.released_files import Inventory, Part, documents, in_use, licences, lost_pages
+from resources.release.dataset.released_files import Inventory, documents, in_use, incomplete_pages, licences
 from resources.states import State
 
 NAME = "README.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _LISTED = 20
-"""Lost pages that the card names; the `pages` config holds them all."""
+"""Pages that lost something and are named by the card; the `pages` config holds them all."""
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 _SAYS = {
@@ -41,12 +41,12 @@ _SAYS = {
 Licences = Mapping[str | None, int]
 
 
-def render(folder: Path, inventory: Inventory, about: ReleaseAbout, hashes: Mapping[str, str]) -> str:
+def render(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
     """The whole card. Everything that comes from a page, a source or a setting is shown as plain text."""
     pages = inventory["pages"]
     rows = {config: sum(part.rows for part in in_use(inventory[config])) for config in CONFIGS}
     stated = licences(inventory, about.license)
-    lost = list(islice(lost_pages(folder, pages), _LISTED + 1))
+    lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
     body = (
         _environment()
         .from_string(_TEMPLATE.read_text("utf-8"))
@@ -55,15 +55,17 @@ def render(folder: Path, inventory: Inventory, about: ReleaseAbout, hashes: Mapp
             fitness=fitness(inventory, about),
             published=len(pages),
             rows=rows,
-            configs=[_config_row(config, inventory) for config in CONFIGS if rows[config]],
+            configs=[_config_row(config, inventory) for config in CONFIGS if inventory[config]],
+            empty=any(inventory[config] and not rows[config] for config in CONFIGS),
             states=[state.value for state in State],
+            ended=_ended(inventory),
             steps=_steps(inventory),
+            regions={key: sum(part.summary["regions"][key] for part in pages) for key in ("to_read", "lost")},
             lost=lost[:_LISTED],
             more_lost=len(lost) > _LISTED,
             doubtful=sum(part.summary["doubtful"] for part in pages),
-            outside=sum(part.rows > 0 for parts in inventory.values() for part in _outside(parts)),
             unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
-            made=_made(inventory, about),
+            made=_made(inventory),
             scores=_scores(about.scores),
             documents=len({document for document, *_ in documents(inventory, about.license)}),
             attribution=attribution.NAME,
@@ -74,7 +76,7 @@ def render(folder: Path, inventory: Inventory, about: ReleaseAbout, hashes: Mapp
     return compose(front_matter(inventory, _known(rows["pages"], stated, about), hashes), body)
 
 
-def _known(pages: int, stated: Licences, about: ReleaseAbout) -> dict[str, Any]:
+def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
     """What the YAML says besides the configs."""
     under = [about.publish_under] if about.publish_under else stated
     return {
@@ -107,6 +109,14 @@ def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
     }
 
 
+def _ended(inventory: Inventory) -> list[int]:
+    """How many pages ended in each state, over all steps and shards."""
+    counted: Counter[str] = Counter()
+    for part in inventory["pages"]:
+        counted.update(part.summary["ended"])
+    return [counted[state.value] for state in State]
+
+
 def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
     """How many rows of each asset ended in each state, over all shards."""
     counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
@@ -116,7 +126,7 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
     return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
 
 
-def _made(inventory: Inventory, about: ReleaseAbout) -> list[dict[str, Any]]:
+def _made(inventory: Inventory) -> list[dict[str, Any]]:
     """Every engine and model that made rows, with how many: two of a step, while an upgrade is under way."""
     counted: Counter[tuple[str | None, ...]] = Counter()
     for part in inventory["lineage"]:
@@ -124,13 +134,11 @@ def _made(inventory: Inventory, about: ReleaseAbout) -> list[dict[str, Any]]:
             counted[tuple(by)] += rows
     made = []
     for (asset, engine, model, revision, parameters, versions), rows in counted.items():
-        recipe = about.made_with.get(asset or "", {})
-        known = {} if engine else {**recipe.get("parameters", {}), **recipe.get("weights", {})}
-        settings = {**known, **json.loads(parameters or "{}"), **json.loads(versions or "{}")}
+        settings = {**json.loads(parameters or "{}"), **json.loads(versions or "{}")}
         made.append(
             {
                 "step": asset,
-                "engine": engine or recipe.get("engine") or "the platform",
+                "engine": engine or "the platform",
                 "model": model or "",
                 "revision": revision or "",
                 "rows": rows,
@@ -145,8 +153,3 @@ def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
     if scores is None:
         return []
     return [row for row in scores.to_pylist() if row["query_type"] == "all"]
-
-
-def _outside(parts: list[Part]) -> list[Part]:
-    used = in_use(parts)
-    return [part for part in parts if part not in used]

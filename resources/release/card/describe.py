@@ -9,7 +9,7 @@ import pyarrow as pa
 from resources.config.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
-from resources.release.base import ReleaseAbout
+from resources.release.base import RELEASE, ReleaseDescription
 from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
 from resources.retrieval import run_history
@@ -24,18 +24,17 @@ def describe(
     engines: Mapping[str, Engine],
     gates: Gates,
     profile: str,
-) -> ReleaseAbout:
-    """`engines` are the ones behind each asset, for rows that do not say what made them.
+) -> ReleaseDescription:
+    """`engines` are those behind the assets: each says its limits.
 
     Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
     """
     scores, problems = _retrieval(store, _made_from(release, corpus, store))
-    return ReleaseAbout(
+    return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
         profile=profile,
         shards=corpus.manifest.keys,
-        made_with={asset: engine.recipe() for asset, engine in engines.items()},
         limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
         license=release.license,
         publish_under=release.publish_under,
@@ -49,9 +48,9 @@ def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict
     """By released shard and asset, the contents that its files were made from."""
     released = {path.stem for path in published(Path(release.folder), "pages")}
     return {
-        shard: json.loads(store.metadata("hf_release", shard).get("made_from", "{}"))
+        shard: json.loads(store.metadata(RELEASE, shard).get("made_from", "{}"))
         for shard in corpus.manifest.keys
-        if shard in released and store.has("hf_release", shard)
+        if shard in released and store.has(RELEASE, shard)
     }
 
 

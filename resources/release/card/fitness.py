@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
-from resources.release.base import ReleaseAbout
-from resources.release.card.escaping import one_line
+from resources.printable import visible
+from resources.release.base import ReleaseDescription
 from resources.release.card.licences import refusals
-from resources.release.dataset.released_files import Inventory, licences
+from resources.release.dataset.released_files import Inventory, licences, waiting_lines
+from resources.states import LOST
 
 FEW = 3
 """With fewer pages than this a share says nothing: one page of a trial corpus is not a corpus gone wrong."""
+_LINE = 400
+"""Characters of a line; licences come from the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +40,28 @@ class Fitness:
         ]
 
 
-def fitness(inventory: Inventory, about: ReleaseAbout) -> Fitness:
+def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     """Of the release that `inventory` lists. Counts that do not reconcile are found by `verify`."""
     gates, pages = about.gates, inventory["pages"]
     rows = sum(part.rows for part in pages)
-    lost = sum(part.summary["lost"] for part in pages)
+    lost = sum(part.summary["ended"][state] for part in pages for state in LOST)
+    regions = sum(part.summary["regions"]["to_read"] for part in pages)
+    lost_regions = sum(part.summary["regions"]["lost"] for part in pages)
     doubtful = sum(part.summary["doubtful"] for part in pages)
     quality = [
-        f"{count} of {rows} pages {what}, more than {key} ({limit:.1%})"
-        for count, what, key, limit in (
-            (lost, "failed or are quarantined", "gates.max_lost_share", gates.max_lost_share),
-            (doubtful, "have a doubtful text", "gates.max_doubtful_share", gates.max_doubtful_share),
+        f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})"
+        for count, of, what, gate in (
+            (lost, rows, "pages failed or are quarantined", "max_lost_share"),
+            (lost_regions, regions, "regions could not be read", "max_lost_regions_share"),
+            (doubtful, rows, "pages have a doubtful text", "max_doubtful_share"),
         )
-        if count >= FEW and count > limit * rows
+        if count >= FEW and count > getattr(gates, gate) * of
     ]
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
     return Fitness(
-        quality=[one_line(problem) for problem in (*quality, *about.retrieval_problems)],
-        licences=[one_line(problem) for problem in refusals(licences(inventory, about.license), about.publish_under)],
+        quality=[visible(line, _LINE) for line in (*quality, *waiting_lines(inventory), *about.retrieval_problems)],
+        licences=[visible(line, _LINE) for line in refusals(licences(inventory, about.license), about.publish_under)],
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),
     )

@@ -56,8 +56,8 @@ def stamped(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCar
     return DatasetCardData(**{**listed, "configs": configs})
 
 
-def is_listed(config: str, features: str, listed: Mapping[str, Any]) -> bool:
-    """Whether the YAML `listed` has a pattern that rows of `config` with these `features` are loaded by."""
+def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> bool:
+    """Whether the YAML `listed` has a pattern that rows of `config` with these `features` (None: any) are loaded by."""
     from datasets import Features
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
@@ -65,6 +65,8 @@ def is_listed(config: str, features: str, listed: Mapping[str, Any]) -> bool:
     patterns = (entry["data_files"] for entry in listed.get("configs", []) if entry["config_name"] == config)
     if not isinstance(next(patterns, None), str):
         return False
+    if features is None:
+        return True
     info = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))[config]
     return info.features == Features.from_dict(json.loads(features)["info"]["features"])
 

@@ -6,7 +6,8 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import StoreError
+from resources.layout.regions import Task
+from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
-from resources.states import State, count_states
+from resources.states import LOST, State, count_states
 from resources.store.lineage_rows import lineage_rows
 from resources.texts.text_quality import doubtful
 
@@ -27,11 +30,11 @@ CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "
 SUMMARY = b"kopub.summary"
 """Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
-LOST = (State.FAILED.value, State.QUARANTINED.value)
-"""Ends that leave out something the page holds."""
-
 PICTURES_PER_GROUP = 100
 """A row group is read whole by the Hub's viewer, which takes up to 300 MB; a crop is rarely over 1 MB."""
+
+_READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
+"""Tasks of the regions that are to be read."""
 
 Row = dict[str, Any]
 
@@ -41,9 +44,9 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
 
     Embedding tables hold the rows that have a vector; `pages` says what became of the others. With
     `page_images` its column `image` is there, and null: the file is filled page by page. Raises
-    `StoreError` when a table does not hold the same pages as the others.
+    `StoreError` when a table does not hold the same pages as the others, or its readings are not of its regions.
     """
-    _check_same_pages(tables)
+    tables = _in_page_order(tables)
     image_dim, text_dim, query_dim = (
         table.schema.field("vector").type.list_size
         for table in (tables.corpus_image_embeddings, tables.corpus_text_embeddings, tables.query_embeddings)
@@ -62,59 +65,90 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
     return _summarised(built, tables)
 
 
-def _check_same_pages(tables: ReleaseInput) -> None:
-    page_ids = tables.raw_pages["page_id"].to_pylist()
+def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
+    """The tables with their rows in the order of raw_pages, by id: a corpus may have been indexed anew in another."""
+    order = tables.raw_pages["page_id"].to_pylist()
+    if len(set(order)) != len(order):
+        raise StoreError("raw_pages has two pages of one id: materialize raw_pages again")
+    ordered: dict[str, pa.Table] = {}
     for asset, table in tables.page_tables.items():
-        if table["page_id"].to_pylist() != page_ids:
+        rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
+        if table.num_rows != len(order) or rows.keys() != set(order):
             raise StoreError(f"{asset} does not hold the pages of raw_pages: materialize {asset} again")
+        # A table that is in order stays as it is: taking rows would copy its pictures.
+        if list(rows) != order:
+            ordered[asset] = table.take([rows[page_id] for page_id in order])
+    return replace(tables, **ordered) if ordered else tables
 
 
 def _pages(tables: ReleaseInput) -> Iterator[Row]:
-    named = tables.page_tables
-    states = {asset: table["state"].to_pylist() for asset, table in named.items()}
-    reasons = {asset: table["reason"].to_pylist() for asset, table in named.items()}
-    layouts = tables.layout_regions["regions"].to_pylist()
-    markdown = tables.ocr_results["markdown"].to_pylist()
-    texts = tables.parsed_texts.select(["text", "n_chars", "doubt", "doubts"]).to_pylist()
-    for at, page in enumerate(tables.raw_pages.to_pylist()):
-        lost = (asset for asset in PAGE_ASSETS if states[asset][at] in LOST)
-        not_ok = (asset for asset in PAGE_ASSETS if states[asset][at] != State.OK)
-        ended = next(lost, next(not_ok, None))
-        reason = reasons[ended][at] if ended else None
+    ends = {asset: _by_page(table, ["state", "reason"]) for asset, table in tables.page_tables.items()}
+    layouts = _by_page(tables.layout_regions, ["regions"])
+    readings = _by_page(tables.ocr_results, ["markdown"])
+    texts = _by_page(tables.parsed_texts, ["text", "n_chars", "doubt", "doubts"])
+    for page in tables.raw_pages.to_pylist():
+        page_id = page["page_id"]
+        states = {asset: ends[asset][page_id]["state"] for asset in PAGE_ASSETS}
+        ended = _worst(states)
+        reason = ends[ended][page_id]["reason"] if ended else None
         yield {
             **page,
-            "id": page["page_id"],
-            "state": states[ended][at] if ended else State.OK,
+            "id": page_id,
+            "state": states[ended] if ended else State.OK,
             "reason": ended and (f"{ended}: {reason}" if reason else ended),
-            "states": {asset: states[asset][at] for asset in PAGE_ASSETS},
-            "n_regions": len(layouts[at] or ()),
-            **texts[at],
-            "text": texts[at]["text"] or "",
-            "markdown": markdown[at] or "",
+            "states": states,
+            "n_regions": len(layouts[page_id]["regions"] or ()),
+            **texts[page_id],
+            "text": texts[page_id]["text"] or "",
+            "markdown": readings[page_id]["markdown"] or "",
         }
 
 
+def _worst(states: Mapping[str, str]) -> str | None:
+    """The asset that a page's state is taken from: the first that lost it, lost a part of it, or found nothing."""
+    for ends in (LOST, (State.PARTIAL,), (State.BLANK,)):
+        if ended := next((asset for asset, state in states.items() if state in ends), None):
+            return ended
+    return None
+
+
 def _regions(tables: ReleaseInput) -> Iterator[Row]:
-    readings = tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist()
-    for layout, reading in zip(tables.layout_regions["regions"].to_pylist(), readings, strict=True):
-        read = {region["index"]: region for region in reading["regions"] or ()}
-        # A page that was not read says why for each of its regions.
-        unread = {"content": None, "label": None, "state": reading["state"], "reason": reading["reason"]}
-        for region in layout or ():
-            page_id, index = reading["page_id"], region["index"]
-            text = read.get(index, unread)
+    layouts = _by_page(tables.layout_regions, ["regions"])
+    for page in tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist():
+        page_id = page["page_id"]
+        for region in read_regions(page_id, layouts[page_id]["regions"], page["regions"]):
+            # A page that was not read says why for each of its regions.
+            ended = page if region.content is None else {"state": region.state, "reason": region.reason}
             yield {
-                **region,
-                "region_id": f"{page_id}_{index}",
+                "region_id": f"{page_id}_{region.index}",
                 "page_id": page_id,
-                "native_label": region["label"],
-                **{name: text[name] for name in unread},
+                "index": region.index,
+                "label": region.kind,
+                "native_label": region.label,
+                "task": region.task,
+                "score": region.score,
+                "bbox": region.bbox,
+                "bbox_2d": region.bbox_2d,
+                "polygon": region.polygon,
+                "content": region.content,
+                "state": ended["state"],
+                "reason": ended["reason"],
             }
+
+
+def _by_page(table: pa.Table, columns: list[str]) -> dict[str, Row]:
+    """Columns of a table by page."""
+    rows = table.select(columns).to_pylist()
+    return dict(zip(table["page_id"].to_pylist(), rows, strict=True))
 
 
 def _crops(ocr_results: pa.Table) -> pa.Table:
     """The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them."""
     published = features.crop_features().arrow_schema
+    listed, held = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
+    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, held, strict=True):
+        if crops != jpegs:
+            raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
     crops = [
         {"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop}
         for page in ocr_results.select(["page_id", "image_crops"]).to_pylist()
@@ -125,6 +159,10 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     pictures = _regrouped(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
     image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
     return known.append_column("image", image).cast(published)
+
+
+def _lengths(lists: pa.ChunkedArray) -> list[int]:
+    return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
 
 
 def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -179,7 +217,8 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
     """The tables with a summary of the shard in their metadata, so that a card needs only footers."""
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
-        "lost": built["pages"].filter(pc.field("state").isin(LOST)).num_rows,
+        "ended": count_states(built["pages"]["state"].to_pylist()),
+        "regions": _region_counts(built["regions"]),
         "doubtful": len(doubtful(tables.parsed_texts)),
         "documents": _documents(tables.raw_pages),
     }
@@ -195,6 +234,12 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
         built[config] = built[config].replace_schema_metadata(metadata)
     return built
+
+
+def _region_counts(regions: pa.Table) -> dict[str, int]:
+    """How many regions were to be read, and how many of those could not be."""
+    to_read = regions.filter(pc.field("task").isin(_READ))
+    return {"to_read": to_read.num_rows, "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows}
 
 
 def _documents(raw_pages: pa.Table) -> list[list[Any]]:

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.release.card.escaping import one_line
+from resources.printable import visible
+from resources.release.base import VECTORS
 from resources.release.dataset.released_files import Inventory, part_path
-from resources.states import State
+from resources.states import MADE
 
-_NAMED = 3
-"""Ids that a line names as examples."""
-_VECTORS = {"text_embeddings": "corpus_text_embeddings", "image_embeddings": "corpus_image_embeddings"}
+_NAMED, _SHOWN = 3, 80
+"""Ids that a line names as examples, and how much of each."""
 _JPEG = b"\xff\xd8\xff"
 _PICTURES = 100
 """Crops in memory at a time."""
@@ -49,15 +49,16 @@ class _Shard:
         self._page_ids = self._pages["page_id"].to_pylist()
 
     def vectors(self) -> Iterator[str]:
-        """A page has one vector where its state is ok, and none where it is not."""
+        """A page has one vector where its state is ok or partial, and none where it is not."""
         states = self._pages["states"].combine_chunks()
-        for config, asset in _VECTORS.items():
+        for config, asset in VECTORS.items():
             ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
-            made = {page for page, state in ended if state == State.OK}
+            made = {page for page, state in ended if state in MADE}
             found = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
             twice = (page for page, count in found.items() if count > 1)
             yield from self._problem(f"{config} has two vectors of pages", twice)
-            yield from self._problem(f"{config} has vectors of pages that are not there or not ok", found.keys() - made)
+            unknown = f"{config} has vectors of pages that are not there or were not made"
+            yield from self._problem(unknown, found.keys() - made)
             yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
 
     def regions(self) -> Iterator[str]:
@@ -122,5 +123,5 @@ def _named(problem: str, ids: Iterable[str]) -> Iterator[str]:
     """One line with how many and the first few; none when there are none."""
     found = sorted(ids)
     if found:
-        first = ", ".join(one_line(name) for name in found[:_NAMED])
+        first = ", ".join(visible(name, _SHOWN) for name in found[:_NAMED])
         yield f"{problem}: {len(found)} ({first}{', …' if len(found) > _NAMED else ''})"

@@ -40,7 +40,7 @@ def _filled(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
     group: list[dict[str, object] | None] = []
     start = size = 0
     for row, page in enumerate(known):
-        data = images(row)
+        data = images(page["page_id"])
         if data is None:
             group.append(None)
         else:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from resources.errors import StoreError
 from resources.release.dataset.configs import CONFIGS
@@ -37,13 +37,15 @@ class Manifest:
         return [shard for shard in self.shards if shard not in released]
 
 
-def render(inventory: Inventory, shards: Sequence[str], hashes: Mapping[str, str]) -> str:
-    files = {
-        part.path: {"sha256": hashes[part.path], "rows": part.rows, "bytes": part.bytes}
-        for parts in inventory.values()
-        for part in parts
-    }
-    return json.dumps({"shards": list(shards), "files": files}, indent=1) + "\n"
+def listed(inventory: Inventory, shards: Sequence[str], hashes: Mapping[str, str]) -> Manifest:
+    """The manifest of a release that holds the parts of `inventory`; `hashes` are theirs by path."""
+    parts = (part for of_config in inventory.values() for part in of_config)
+    return Manifest(shards, {part.path: Listed(hashes[part.path], part.rows, part.bytes) for part in parts})
+
+
+def render(manifest: Manifest) -> str:
+    files = {path: asdict(file) for path, file in manifest.files.items()}
+    return json.dumps({"shards": list(manifest.shards), "files": files}, indent=1) + "\n"
 
 
 def parse(text: str | bytes) -> Manifest:

@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
-from resources.release.dataset.configs import CONFIGS, LOST, SUMMARY
+from resources.release.dataset.configs import CONFIGS, SUMMARY
+from resources.states import LOST, State
 
 _FEATURES = b"huggingface"
 """Footer key under which `datasets` keeps the features of a file."""
 
 _AGAIN = "materialize hf_release again for"
-_SUMMARISED = {
-    "pages": frozenset({"states", "lost", "doubtful", "documents"}),
-    "queries": frozenset({"states", "unjudged"}),
-    "lineage": frozenset({"made"}),
-}
+_SUMMARISED = ("pages", "queries", "lineage")
+"""Configs whose files hold a summary: a card needs it, and a file without one must not count as nothing."""
+
+INCOMPLETE = [state.value for state in (State.PARTIAL, *LOST)]
+"""Ends of a page that leave out something the page holds."""
 
 Inventory = Mapping[str, list["Part"]]
 """The files of each config in shard order; a config without a single file is a key too."""
@@ -44,7 +45,7 @@ def part_path(config: str, shard: str) -> str:
     return f"data/{config}/{shard}.parquet"
 
 
-def survey(folder: Path) -> Inventory:
+def list_parts(folder: Path) -> Inventory:
     """Every published file under `folder`."""
     return {config: [_part(folder, path) for path in published(folder, config)] for config in CONFIGS}
 
@@ -54,37 +55,43 @@ def published(folder: Path, config: str) -> list[Path]:
     return sorted((folder / "data" / config).glob("shard_*.parquet"), key=lambda path: (len(path.stem), path.stem))
 
 
-def require_summaries(inventory: Inventory) -> None:
-    """Raise `StoreError` when files of an older version lack what a card needs: none of it may count as nothing."""
-    for config, keys in _SUMMARISED.items():
-        for part in inventory[config]:
-            if not part.summary.keys() >= keys:
-                raise StoreError(f"{part.path} was written by another version: {_AGAIN} {part.shard}")
-
-
 def in_use(parts: Iterable[Part]) -> list[Part]:
     """The parts that make up a config: those with the features that most of its rows have.
 
-    While a corpus is being redone with another vector width, the shards of both widths cannot be
-    one dataset; the fewer ones wait outside until they are the more.
+    While a corpus is being redone with another vector width, the shards of both widths cannot be one dataset: the
+    larger group of rows is loaded, and `waiting` names the other parts.
     """
     parts = list(parts)
+    if not parts:
+        return []
     rows: Counter[str] = Counter()
     for part in parts:
         rows[part.features] += part.rows
-    if not rows.total():
-        return []
     features = rows.most_common(1)[0][0]
     return [part for part in parts if part.features == features]
 
 
-def lost_pages(folder: Path, parts: Iterable[Part]) -> Iterator[dict[str, str]]:
-    """page_id, state and reason of the pages that failed or are quarantined, in corpus order."""
+def waiting_lines(inventory: Inventory) -> Iterator[str]:
+    """A line for each config with rows that nobody can load: its shards are of two vector widths, say."""
+    for config, parts in inventory.items():
+        used = in_use(parts)
+        waiting = [part.shard for part in parts if part.rows and part not in used]
+        if waiting:
+            rows, loaded = (sum(part.rows for part in some) for some in (parts, used))
+            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            yield (
+                f"{config} loads {loaded} of {rows} rows: {waiting[0]}{more} has other columns, or vectors of another "
+                "width, than the rest; materialize its tables and hf_release again"
+            )
+
+
+def incomplete_pages(folder: Path, parts: Iterable[Part]) -> Iterator[dict[str, str]]:
+    """page_id, state and reason of the pages that lost something or everything, in corpus order."""
     for part in parts:
-        states = part.summary["states"].values()
-        if any(counts[state] for counts in states for state in LOST):
-            columns = ["page_id", "state", "reason"]
-            yield from pq.read_table(folder / part.path, columns=columns, filters=[("state", "in", LOST)]).to_pylist()
+        if any(part.summary["ended"][state] for state in INCOMPLETE):
+            yield from pq.read_table(
+                folder / part.path, columns=["page_id", "state", "reason"], filters=[("state", "in", INCOMPLETE)]
+            ).to_pylist()
 
 
 def documents(inventory: Inventory, license: str | None) -> Iterator[tuple[str | None, str, str | None, int]]:
@@ -113,7 +120,7 @@ def _part(folder: Path, path: Path) -> Part:
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"{path} is not readable ({error}): delete it and {_AGAIN} {path.stem}") from None
     metadata = footer.metadata or {}
-    if _FEATURES not in metadata:
+    if _FEATURES not in metadata or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
         raise StoreError(f"{path} is no file of a release: delete it and {_AGAIN} {path.stem}")
     return Part(
         shard=path.stem,

@@ -11,7 +11,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from tenacity.wait import wait_random_exponential
 
 from resources.errors import HubError, KopubError
-from resources.release.card.escaping import one_line
+from resources.printable import visible
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
@@ -34,6 +34,8 @@ _AGAIN = frozenset(
 )
 """Besides what the server itself got wrong."""
 _SIGNED = re.compile(r"(?<=\S)\?\S+")
+_SAID = 200
+"""Characters of what the Hub says."""
 _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
 
@@ -80,9 +82,9 @@ def explain(error: BaseException | None, repo: str) -> str:
     if isinstance(error, KopubError):
         return str(error)
     if isinstance(error, HfHubHTTPError):
-        said = one_line(_without_secrets(error.server_message or "no reason given"))
+        said = visible(_without_secrets(error.server_message or "no reason given"), _SAID)
         return f"{repo}: {_refused(error, said, repo)}"
-    said = one_line(_without_secrets(str(error)))
+    said = visible(_without_secrets(str(error)), _SAID)
     # The client reports what large file storage says as a ValueError.
     what = (
         _full(repo) if _says_full(said) else f"the Hub cannot be reached, or its client gave up ({said}); run it again"

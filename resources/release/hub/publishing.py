@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from resources.errors import GateClosed, StoreError
-from resources.release.base import ReleaseAbout
+from resources.release.base import RELEASE, ReleaseDescription
 from resources.release.card.fitness import fitness
 from resources.release.dataset import checksums
 from resources.release.dataset.release_manifest import DATA
-from resources.release.dataset.released_files import survey
+from resources.release.dataset.released_files import list_parts
 from resources.release.hub.difference import LocalFile, local_files
 from resources.release.hub.repository import HubTarget, Pushed
 from resources.release.local import LocalRelease
@@ -21,7 +21,7 @@ Log = Callable[[str], None]
 
 
 def publish(
-    about: ReleaseAbout, release: LocalRelease, hub: HubTarget, store: ShardStore, tag: str | None, log: Log
+    about: ReleaseDescription, release: LocalRelease, hub: HubTarget, store: ShardStore, tag: str | None, log: Log
 ) -> Pushed:
     """Push the release folder to the repository, if it is whole and fit, and tag it.
 
@@ -50,7 +50,7 @@ def publish(
     return hub.push(read, f"{about.title}: {len(released(files))} of {len(about.shards)} shards", name, log)
 
 
-def whole(about: ReleaseAbout, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
+def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
     """The files of the release, described anew, while no other run is writing one of its shards.
 
     Raises `StoreError` for a shard that a run was killed in: its files are of two runs.
@@ -59,16 +59,16 @@ def whole(about: ReleaseAbout, release: LocalRelease, store: ShardStore) -> Mapp
     if not released(files):
         raise StoreError(f"{release.folder} holds no shard: materialize hf_release first")
     for shard, of_shard in released(files).items():
-        table = store.read("hf_release", shard, ["path", "sha256"]).to_pylist()
+        table = store.read(RELEASE, shard, ["path", "sha256"]).to_pylist()
         if {row["path"]: row["sha256"] for row in table} != of_shard:
             raise StoreError(f"the released files of {shard} are not those of one run: materialize hf_release for it")
     return files
 
 
-def _described(about: ReleaseAbout, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
+def _described(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
     for _ in range(_LOOKS):
         for shard in about.shards:
-            with store.exclusive("hf_release", shard):
+            with store.exclusive(RELEASE, shard):
                 pass
         release.finish(about)
         with release.still() as folder, suppress(StoreError):
@@ -76,10 +76,10 @@ def _described(about: ReleaseAbout, release: LocalRelease, store: ShardStore) ->
     raise StoreError(f"{release.folder} is being written by another run: publish it when that is done")
 
 
-def require_fit(about: ReleaseAbout, release: LocalRelease) -> None:
+def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
     """Raise `GateClosed` when quality or licences keep the release off the Hub."""
     with release.still() as folder:
-        if closed := fitness(survey(folder), about).closed:
+        if closed := fitness(list_parts(folder), about).closed:
             raise GateClosed(f"not published: {'; '.join(closed)}")
 
 
