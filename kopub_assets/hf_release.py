@@ -26,7 +26,7 @@ from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.errors import GateClosed
 from resources.pages.corpus import Corpus
-from resources.release.base import PageImages, ReleaseAbout, ReleasedFile, ReleaseInput
+from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
 from resources.release.dataset.released_files import list_parts
@@ -129,7 +129,7 @@ class HfRelease(ShardAsset):
     def _has(self, shard: str) -> bool:
         return self.store.has(self.name, shard)
 
-    def about(self) -> ReleaseAbout:
+    def about(self) -> ReleaseDescription:
         """What the release says of itself besides what its files tell. Raises `StoreError`."""
         gates, profile = self.resources["gates"], self.resources["profile"]
         return describe(self.engine, self.corpus, self.store, self._engines_by_asset(), gates, profile)
