@@ -21,6 +21,8 @@ FEW = 3
 """With fewer pages than this without regions a share says nothing."""
 NORM_TOLERANCE = 5e-3
 """Rounding to float16 moves the norm of a 2048-dimensional unit vector by less than this."""
+_LOOKED_BACK = 20
+"""Runs of an asset, killed ones among them, in which the last result of a check is looked for."""
 _NAMED = 5
 """Lost rows, and shards, that a check names; the table has them all."""
 
@@ -123,15 +125,15 @@ def problems_before(
     instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """What the last run's checks found, by check and shard of the corpus as it is now."""
-    keys = {check.name: dg.AssetCheckKey(dg.AssetKey(asset), check.name) for check in checks}
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
     found: dict[str, dict[str, str]] = {}
-    for name, key in keys.items():
-        event = records[key].event if key in records else None
-        evaluation = event.asset_check_evaluation if event else None
-        if evaluation:
-            values = {shard: value.value for shard, value in evaluation.metadata.items() if shard in shards}
-            found[name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    for check in checks:
+        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
+        # A run that has just begun, or was killed, has a record without an evaluation.
+        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
+        last = next((evaluation for evaluation in evaluations if evaluation), None)
+        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
+        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
     return found
 
 

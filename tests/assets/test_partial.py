@@ -48,7 +48,7 @@ def test_a_partial_page_is_read_again_only_when_that_is_asked_for(platform: Plat
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_2", "a_3"]
     for asset in READ:
         assert set(platform.states(asset).values()) == {State.OK}, asset
-    assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2\nread a_2"
+    assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2\n\nread a_2"
 
 
 def test_another_try_that_loses_the_region_again_leaves_the_page_as_it_was(platform: Platform):
