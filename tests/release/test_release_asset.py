@@ -185,7 +185,7 @@ def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(platform: Plat
     rows = load(folder, "lineage").to_list()
     assert {row["asset"] for row in rows} == {asset.key.path[-1] for asset in ASSETS if asset.key.path[-1] in _MADE}
     assert {row["run_id"] for row in rows} == {first.run_id}
-    assert {row["engine"] for row in rows if row["asset"] == "ocr_results"} == {"tests.doubles.engines.SlowReader"}
+    assert {row["engine"] for row in rows if row["asset"] == "ocr_results"} == {"slow_reader"}
     before = contents(folder)
     assert run(platform, hub).success
     assert contents(folder) == before
