@@ -1,1 +1,1 @@
-"""Two versions of a shard beside each other: regions, texts, vectors."""
+"""Two versions of a shard compared: regions, texts, vectors."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from resources.diff.cosine_change import Turned, turned
+from resources.diff.cosine_change import CosineChange, cosine_change
 from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
@@ -63,7 +63,7 @@ class ShardDiff:
     pages: int
     changed: tuple[PageDiff, ...]
     labels: Mapping[str, tuple[int, int]]
-    vectors: Mapping[str, Turned] = field(default_factory=dict)
+    vectors: Mapping[str, CosineChange] = field(default_factory=dict)
 
     @property
     def kinds(self) -> Counter[str]:
@@ -96,7 +96,9 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     other = [page for page in pages if page.states or page.changes or page.damage.score]
     counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
     labels = {label: (counts[0][label], counts[1][label]) for label in sorted(counts[0] | counts[1])}
-    vectors = {asset: _turned(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new}
+    vectors = {
+        asset: _cosine_change(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new
+    }
     return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
 
@@ -156,5 +158,5 @@ def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
         yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
 
 
-def _turned(asset: str, old: pa.Table, new: pa.Table) -> Turned:
-    return turned(old, new, "query_id" if asset == "query_embeddings" else "page_id", _LOWEST)
+def _cosine_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
+    return cosine_change(old, new, "query_id" if asset == "query_embeddings" else "page_id", _LOWEST)

@@ -1,4 +1,4 @@
-"""How far vectors have turned. Pure."""
+"""How much vectors changed, by the cosine of old and new. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class CosineChange:
     """Cosines of old and new vectors: all there are, their mean, and (cosine, id), the lowest first.
 
     `problem` says why there are none.
@@ -20,21 +20,21 @@ class Turned:
     problem: str | None = None
 
 
-def turned(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Turned:
+def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
     """Of the rows that have a vector in both tables; at most `most` of them by id."""
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:
-        return Turned(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
+        return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
     before, after = (_by_id(table, id_column) for table in (old, new))
     ids = [row_id for row_id in before if row_id in after]
     if not ids:
-        return Turned(problem="no row has a vector in both")
+        return CosineChange(problem="no row has a vector in both")
     a, b = (np.stack([side[row_id] for row_id in ids]).astype(np.float32) for side in (before, after))
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cosines = np.divide(np.sum(a * b, axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
     order = np.argsort(cosines, kind="stable")[:most]
     lowest = [(round(float(cosines[at]), 6), ids[at]) for at in order]
-    return Turned(len(ids), round(float(cosines.mean()), 6), lowest)
+    return CosineChange(len(ids), round(float(cosines.mean()), 6), lowest)
 
 
 def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:

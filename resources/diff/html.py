@@ -28,7 +28,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A table of the shard that was made anew: its recipes, and what about its making is not the same."""
+    """A table of the shard that was made again: both recipes, and what differs between them."""
 
     asset: str
     old: str
@@ -46,7 +46,7 @@ def render(
 ) -> str:
     """The page. The worst `most` pages have pictures with both layouts; all that the corpus says is escaped.
 
-    `picture` is asked for these alone; a page without one is told without it.
+    `picture` is called for these alone; a page may have none.
     """
     from jinja2 import Environment, StrictUndefined
 

@@ -81,7 +81,7 @@ PageImages = Callable[[str], bytes | memoryview | None]
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDescription:
-    """What a release says of itself besides what its files tell.
+    """What a release says of itself that its files do not say.
 
     `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the
     one of pages that state none, and `publish_under` that of the release, None leaving every page

@@ -1,4 +1,4 @@
-"""The layout that users of the old script have tools for: JSON lines, crops and NumPy arrays."""
+"""`kopub export`: JSON lines, crops and NumPy arrays, for tools that read no Parquet."""
 
 import json
 import os

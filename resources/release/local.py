@@ -54,7 +54,7 @@ class LocalRelease(Engine):
     def publish(self, shard: str, tables: ReleaseInput, images: PageImages | None = None) -> list[ReleasedFile]:
         """Replace the files of one shard and leave all others. Equal tables give equal bytes.
 
-        `images` is asked for each page in turn when `page_images` is set. Of the card only the YAML
+        `images` is called for each page in turn when `page_images` is set. Of the card only the YAML
         follows, which loading depends on. Raises `StoreError` when a table or an image does not fit
         the others, or a file cannot be written.
         """
@@ -93,7 +93,7 @@ class LocalRelease(Engine):
             ]
 
     @contextmanager
-    def still(self) -> Iterator[Path]:
+    def locked(self) -> Iterator[Path]:
         """The folder, while no other process changes what describes it."""
         with self._lock():
             yield self._root

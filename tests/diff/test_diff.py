@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.code_version import CodeVersion
 from resources.config.settings import load_settings
-from resources.diff.cosine_change import turned
+from resources.diff.cosine_change import cosine_change
 from resources.diff.damage import NUMBER, Damage, damage
 from resources.diff.marks import marked
 from resources.diff.matching import iou, match
@@ -188,7 +188,7 @@ def test_pages_that_ended_otherwise_come_first_then_the_most_damaged(
 
 def test_a_table_without_any_vector_is_told():
     nothing = pa.table({"page_id": ["a_1"], "vector": pa.array([None], pa.list_(pa.float16(), 4))})
-    assert turned(nothing, nothing, "page_id", 5).problem == "no row has a vector in both"
+    assert cosine_change(nothing, nothing, "page_id", 5).problem == "no row has a vector in both"
 
 
 def test_vectors_that_turned_are_listed_the_farthest_first(platform: Platform, kopub: Callable[..., Result]):

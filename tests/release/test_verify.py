@@ -97,7 +97,7 @@ JOINS = {
         "crops has pictures of regions that are not there: 1 (crops/doc1_1_0.jpg)",
     ),
     "qrels": (_renamed("query-id"), "shard_01: qrels has queries that are not there: 1 (\\x1b[31mno)"),
-    "lineage": (lambda t: t.filter(pc.field("page_id") != "doc1_2"), "does not tell of pages of raw_pages: 1 (doc1_2)"),
+    "lineage": (lambda t: t.filter(pc.field("page_id") != "doc1_2"), "lineage lacks pages of raw_pages: 1 (doc1_2)"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a release says of itself besides what its files tell, gathered from the platform's settings and store."""
+"""Gathers what a release says of itself from the platform's settings and store."""
 
 import json
 from collections.abc import Mapping

@@ -15,6 +15,10 @@ it is a reading of the licence texts by engineers, on the safe side, and no lega
 - Not for commerce (CC BY-NC, KOGL 2): not under a licence that permits it.
 - No derivatives (CC BY-ND, CC BY-NC-ND, KOGL 3 and 4): no adaptation may be shared at all.
 - Anything else: nothing is known, so nothing is permitted.
+
+An allow-list in the profile would be shorter and is not enough: whether a licence permits a release depends on the
+licence that the release is under, for every pair of the two. A wrong answer harms the authors of the pages and whoever
+publishes, and nothing later in the way would notice.
 """
 
 import re

@@ -72,14 +72,14 @@ class _Shard:
         yield from self._crops(set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True)))
 
     def lineage(self) -> Iterator[str]:
-        """It tells of every page at every step, and of no other."""
+        """It has a row for every page at every step, and for no other page."""
         lineage = self._read("lineage", ["page_id", "asset"])
-        told = lineage.filter(pc.field("page_id").is_valid())
+        of_pages = lineage.filter(pc.field("page_id").is_valid())
         pages = set(self._page_ids)
-        for asset in sorted(set(told["asset"].to_pylist())):
-            found = set(told.filter(pc.field("asset") == asset)["page_id"].to_pylist())
-            yield from self._problem(f"lineage does not tell of pages of {asset}", pages - found)
-            yield from self._problem(f"lineage tells of pages of {asset} that are not there", found - pages)
+        for asset in sorted(set(of_pages["asset"].to_pylist())):
+            found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
+            yield from self._problem(f"lineage lacks pages of {asset}", pages - found)
+            yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
 
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
         """A judgement is about a query and, where they are known, about a page that is there."""

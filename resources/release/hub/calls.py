@@ -52,7 +52,7 @@ def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) ->
     """
     import httpx2
 
-    def told(state: RetryCallState) -> None:
+    def say(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         pause = state.next_action.sleep if state.next_action else 0.0
         log(f"{explain(error, repo)}; trying again in {pause:.0f} s")
@@ -61,7 +61,7 @@ def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) ->
         stop=stop_after_attempt(_ATTEMPTS),
         wait=_pause,
         retry=retry_if_exception(_passes),
-        before_sleep=told,
+        before_sleep=say,
         reraise=True,
     )
     try:

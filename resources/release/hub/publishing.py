@@ -1,4 +1,4 @@
-"""The way of a release to the Hub: whole, fit for others, and only when it is asked for."""
+"""Pushes a release to the Hub: whole, fit for others, and only when a run or a person says so."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -51,7 +51,7 @@ def publish(
 
 
 def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
-    """The files of the release, described anew, while no other run is writing one of its shards.
+    """The files of the release, with a card of this moment, while no other run is writing one of its shards.
 
     Raises `StoreError` for a shard that a run was killed in: its files are of two runs.
     """
@@ -71,14 +71,14 @@ def _described(about: ReleaseDescription, release: LocalRelease, store: ShardSto
             with store.exclusive(RELEASE, shard):
                 pass
         release.finish(about)
-        with release.still() as folder, suppress(StoreError):
+        with release.locked() as folder, suppress(StoreError):
             return local_files(folder)
     raise StoreError(f"{release.folder} is being written by another run: publish it when that is done")
 
 
 def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
     """Raise `GateClosed` when quality or licences keep the release off the Hub."""
-    with release.still() as folder:
+    with release.locked() as folder:
         if closed := fitness(list_parts(folder), about).closed:
             raise GateClosed(f"not published: {'; '.join(closed)}")
 
