@@ -10,9 +10,10 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
-from kopub_assets.materialize.provenance import Provenance, content_of
+from kopub_assets.materialize.provenance import Provenance, footer_of
 from resources.code_version import CodeVersion
 from resources.engine import Engine
+from resources.errors import StoreError
 from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.store.shard_store import ShardStore
@@ -131,9 +132,20 @@ class ShardAsset(ABC):
         return made
 
     def provenance(self, shard: str) -> Provenance:
-        """How a table that is about to be made comes to be. Raises `StoreError` when a parent is missing."""
-        parents = {parent.table.name: content_of(self.store, parent.table.name, shard) for parent in self.parents}
-        return Provenance.of(self.own_recipe, self.made_with, parents, self.source(shard))
+        """How a table that is about to be made comes to be.
+
+        Raises `StoreError` when a parent is missing, or was made from another table than one that is read here too.
+        """
+        footers = {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.parents}
+        contents = {parent: footer.content for parent, footer in footers.items()}
+        for parent, footer in footers.items():
+            for ancestor, content in footer.made_from.items():
+                if contents.get(ancestor, content) != content:
+                    raise StoreError(
+                        f"{parent} of {shard} was made from another {ancestor} than the one there is: "
+                        f"materialize {parent} again"
+                    )
+        return Provenance.of(self.own_recipe, self.made_with, contents, self.source(shard))
 
     @abstractmethod
     def make_shard(self, shard: str, run: Run) -> Finished:

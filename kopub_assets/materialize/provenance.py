@@ -71,12 +71,25 @@ def content(table: pa.Table) -> str:
     return fingerprint([table_fingerprint(pa.table(columns)), nested])
 
 
+@dataclass(frozen=True, slots=True)
+class MadeFrom:
+    """What a stored table says of itself: its content, and the contents of what it was made from, by name."""
+
+    content: str
+    made_from: Mapping[str, str]
+
+
+def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> MadeFrom:
+    """What a stored table says of itself. Raises `StoreError` when it has not been made, or does not say how."""
+    known = store.metadata(asset, shard, version)
+    if not {"content", "made_from"} <= known.keys():
+        raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
+    return MadeFrom(known["content"], json.loads(known["made_from"]))
+
+
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
     """The content of a stored table. Raises `StoreError` when it has not been made, or does not say how."""
-    known = store.metadata(asset, shard, version).get("content")
-    if known is None:
-        raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
-    return known
+    return footer_of(store, asset, shard, version).content
 
 
 def _names(struct: pa.StructType) -> list[str]:

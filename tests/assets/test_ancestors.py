@@ -1,0 +1,48 @@
+"""No table is made from parents that do not belong together."""
+
+from pathlib import Path
+
+import pytest
+
+from resources.states import State
+from tests.support.corpora import page_image, pages
+from tests.support.harness import Platform, failure
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    """Everything was made, then one page came with other bytes under the same id, and raw_pages saw it."""
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1")])
+    assert platform.run(last="shard_01").success
+    platform.reindex([[("a_1", page_image(99)), pages("a_1", "a_2")[1]], pages("b_1")])
+    assert platform.run("raw_pages", last="shard_01").success
+    return platform
+
+
+@pytest.mark.parametrize(("asset", "parent"), [("ocr_results", "layout_regions"), ("hf_release", "layout_regions")])
+def test_the_parent_that_waits_is_named_and_the_table_stays(platform: Platform, asset: str, parent: str):
+    before = platform.store.metadata(asset, "shard_00")
+    assert failure(platform.run(asset, last="shard_01")).splitlines()[0] == (
+        f"shard_00: {parent} of shard_00 was made from another raw_pages than the one there is: "
+        f"materialize {parent} again"
+    )
+    assert platform.store.metadata(asset, "shard_00") == before
+    assert platform.store.metadata(asset, "shard_01")
+
+
+def test_the_line_is_all_it_takes(platform: Platform):
+    assert platform.run("layout_regions,ocr_results", last="shard_01").success
+    assert sorted(platform.diary("recognition").pages) == ["a_1", "a_1", "a_2", "b_1"]
+
+
+def test_a_layout_that_lacks_a_page_is_one_line(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    assert platform.run().success
+    layout = platform.store.read("layout_regions", "shard_00")
+    known = platform.store.metadata("layout_regions", "shard_00")
+    platform.store.write("layout_regions", "shard_00", layout.slice(0, 1), {**known, "recipe": "cut"})
+    assert failure(platform.run("ocr_results")) == (
+        "shard_00: layout_regions of shard_00 lacks 1 of 2 pages (a_2 first): materialize layout_regions again"
+    )
+    assert platform.run().success
+    assert set(platform.states("ocr_results").values()) == {State.OK}
