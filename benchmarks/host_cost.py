@@ -1,6 +1,6 @@
 """CPU time on the host to make a page's requests, against the plain way: `python benchmarks/host_cost.py [FOLDER]`.
 
-FOLDER holds Arrow shards of pages (default: the samples). One thread of a pool, as in the crew, where
+FOLDER holds Arrow shards of pages (default: the samples). One thread of a pool, as in a client process, where
 memory is reused as it is there; the ways by turns, three rounds; the least of each is reported, since
 other work on a machine can only add.
 """

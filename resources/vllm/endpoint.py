@@ -1,4 +1,4 @@
-"""A running server as its clients hold it, in any process."""
+"""A running server as its clients see it, in any process."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resources.vllm.server_metrics import Samples, parse, report, total
-from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, metrics_text
+from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, metrics_text
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`urls` are equal replicas; `model` is the name that requests carry; `api_key` is "" when none is asked for.
+    """`urls` are equal replicas; `model` is the name that requests carry; `api_key` is "" for a server without one.
 
     `folder` and `boot` tell which start of a managed server this is; an external one has no folder.
     """
@@ -30,17 +30,17 @@ class Endpoint:
         return tuple(Target(url, self.api_key, self.model, self.runner, self.images) for url in self.urls)
 
     def alive(self, seconds: float = 30.0) -> bool:
-        """Whether every replica gets something done within `seconds`; a long queue does not look like a hang."""
+        """Whether every replica generates something within `seconds`; a long queue is no hang."""
         with ThreadPoolExecutor(len(self.urls)) as pool:
-            return all(pool.map(lambda target: answers(target, seconds), self.targets))
+            return all(pool.map(lambda target: is_alive(target, seconds), self.targets))
 
     def samples(self) -> Samples:
-        """All counters and gauges of the replicas now, summed. Raises as `ready.probe` does."""
+        """All counters and gauges of the replicas now, summed. Raises as `probe.probe` does."""
         return total(parse(metrics_text(target)) for target in self.targets)
 
 
 class Meter:
-    """What a server does between two moments."""
+    """Measures what a server does between two moments."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._started = time.monotonic()
@@ -49,7 +49,7 @@ class Meter:
     def report(self, endpoint: Endpoint) -> dict[str, float | str]:
         """Figures for a run's metadata, of `endpoint` or the one that replaced it.
 
-        A server that cannot be asked any more costs the figures, not the finished work.
+        A server that is gone costs the figures, not the finished work.
         """
         try:
             after = endpoint.samples()

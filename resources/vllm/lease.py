@@ -99,7 +99,11 @@ def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logg
     if url in now.urls:
         request = folder.restart_request(now.boot, now.urls.index(url))
         if not request.exists():
-            log.warning("%s goes on without one of its replicas, which is looked after: %s", _name(folder), reason)
+            log.warning(
+                "%s goes on without one of its replicas, which is restarted if it hangs: %s",
+                _name(folder),
+                reason,
+            )
             request.touch()
     return now
 

@@ -19,7 +19,7 @@ from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.lease import lease_server, restart_replica, restart_server
 from resources.vllm.server_fields import VLLMServerFields
 from resources.vllm.supervisor.gpu_lock import visible
-from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, answers, served_models, version
+from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, served_models, version
 from resources.vllm.supervisor.server_state import POLL, Specification
 
 _PROTOCOL = 3
@@ -139,7 +139,7 @@ class VLLMServer(VLLMServerFields):
             Target(url.rstrip("/"), key, self.model, self.runner, self.images_per_prompt > 0) for url in self.urls
         ]
         deadline = time.monotonic() + seconds
-        while not (alive := [target for target in targets if answers(target, self.hang_seconds)]):
+        while not (alive := [target for target in targets if is_alive(target, self.hang_seconds)]):
             if time.monotonic() > deadline:
                 raise EngineError(f"no external server serves {self.model}: {self._problem(targets[0])}")
             time.sleep(POLL)

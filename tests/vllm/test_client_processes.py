@@ -109,13 +109,12 @@ def test_the_client_processes_of_a_killed_run_end_by_themselves(
     assert (tmp_path / "closed").exists()
 
 
-def test_a_handler_that_a_process_cannot_import_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lost_class = type("Lost", (Endless,), {"__module__": "__main__"})
-    sys.modules["__main__"].Lost = lost_class
-    try:
-        pool = WorkerPool(NoServer(), partial(lost_class, tmp_path), lambda job, reason: job, 4, RetryPolicy(), 2)
-        with pytest.raises(EngineError, match=r"cannot load its handler.*in a module that can be imported"):
-            list(pool.run([1]))
-    finally:
-        delattr(sys.modules["__main__"], "Lost")
+def test_a_handler_that_a_process_cannot_import_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_a_script = type("OfAScript", (Endless,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "OfAScript", of_a_script, raising=False)
+    pool = WorkerPool(NoServer(), partial(of_a_script, tmp_path), lambda job, reason: job, 4, RetryPolicy(), 2)
+    with pytest.raises(EngineError, match=r"cannot load its handler.*in a module that can be imported"):
+        list(pool.run([1]))
     assert "Traceback" not in capfd.readouterr().err

@@ -23,7 +23,7 @@ from tenacity.wait import wait_random_exponential
 from resources.vllm.client.fair_queue import FairQueue
 from resources.vllm.client.http_errors import AnswerTimeout, ServerGone, TransientError, Unanswered, check
 from resources.vllm.endpoint import Endpoint
-from resources.vllm.supervisor.probe import Target, answers
+from resources.vllm.supervisor.probe import Target, is_alive
 
 Answer = TypeVar("Answer")
 
@@ -281,7 +281,7 @@ class Client:
     async def _probe(self, replica: _Replica) -> bool:
         seconds = min(_PROBE_SECONDS, self._retry.seconds)
         loop = asyncio.get_running_loop()
-        alive = await loop.run_in_executor(self._probes, answers, replica.target, seconds)
+        alive = await loop.run_in_executor(self._probes, is_alive, replica.target, seconds)
         if alive:
             replica.last_answer = time.monotonic()
         if alive and replica.hangs.done():

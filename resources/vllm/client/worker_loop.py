@@ -51,7 +51,7 @@ class WorkerLoop:
         self._generation = 0
         self._endpoint: Endpoint | None = None
         self._requested = -1
-        """The generation whose successor was asked for."""
+        """The generation whose successor was requested."""
         self._failure: asyncio.Future[None]
         self._jobs: asyncio.Queue[NewJob]
         self._moved: asyncio.Condition
@@ -151,7 +151,7 @@ class WorkerLoop:
             task = asyncio.create_task(self._finish(handler, client, job.number, ready))
             finishing.add(task)
             task.add_done_callback(finishing.discard)
-            # Let it queue its requests before room is looked for again.
+            # Let it queue its requests before the queue is measured again.
             await asyncio.sleep(0)
 
     async def _finish(self, handler: Handler[Any, Any, Any], client: Client, number: int, ready: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whether a server works: it has to generate or embed something, an open port proves nothing. Standard library only."""
+"""Probes of a server: it has to generate or embed something. Standard library only."""
 
 import json
 import urllib.error
@@ -14,24 +14,24 @@ _WHITE = (
 """64 x 64 white pixels: the smallest picture that the models take without enlarging it much."""
 
 _PROGRESS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total")
-"""Counters that only an engine at work moves."""
+"""Counters that only a working engine raises."""
 
 _SCRAPE_SECONDS = 5.0
 """/metrics is answered by the front process at once, however long the queue is."""
 
 _WORDS = 300
-"""Bytes of an error's body that a one-line message can bear."""
+"""Bytes of an error's body that are kept in a message of one line."""
 
 # A proxy in the environment is for the world outside, never for a server of one's own.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NotListening(Exception):
-    """Nobody answers there (yet)."""
+    """Nothing listens at the URL, or not yet."""
 
 
 class BadProbe(Exception):
-    """A server that answers, but not as it should: the HTTP status and its own words."""
+    """An answer of another status than 200; the message has the status and the server's own words."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"HTTP {status}: {words}")
@@ -40,7 +40,7 @@ class BadProbe(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server process group to be asked; `runner` is vLLM's generate or pooling."""
+    """One server to send requests to; `runner` is vLLM's generate or pooling."""
 
     url: str
     api_key: str
@@ -64,8 +64,8 @@ def probe(target: Target, seconds: float) -> None:
     _post(target, "/v1/chat/completions", {"messages": messages, "max_tokens": 1}, seconds)
 
 
-def answers(target: Target, seconds: float) -> bool:
-    """Whether the server gets anything done within `seconds`.
+def is_alive(target: Target, seconds: float) -> bool:
+    """Whether the server generates or embeds anything within `seconds`.
 
     A probe may wait behind a long queue, so a server whose counters move in the meantime is alive.
     """

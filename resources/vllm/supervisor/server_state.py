@@ -1,4 +1,4 @@
-"""What processes of one machine know of a server: a folder with its specification, its state, its locks and logs.
+"""The state of a server that all processes of a machine share: a folder with its specification, state, locks and logs.
 
 The kernel drops a lock with the last process that holds it, however that one ends, so a lock is
 the only proof of life here. Standard library only.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 POLL = 0.1
-"""Seconds between looks at a lock or a state; two system calls a look."""
+"""Seconds between two reads of a lock or a state; a read is two system calls."""
 
 
 class Phase(StrEnum):
@@ -119,7 +119,7 @@ class ServerFolder:
         return self.path / f"server-{replica}.log"
 
     def restart_request(self, boot: int, replica: int | None = None) -> Path:
-        """Exists when someone found the server of that boot, or one replica of it, dead or hanging."""
+        """Exists when a client found the server of that boot, or one replica of it, dead or hanging."""
         return self.path / (f"restart-{boot}" if replica is None else f"restart-{boot}-{replica}")
 
     @property
@@ -194,7 +194,7 @@ def no_runtime_folder(error: OSError) -> str:
 
 
 def server_folders() -> Iterator[ServerFolder]:
-    """The servers that were started on this machine and not forgotten since."""
+    """The folders of all servers that were ever started on this machine."""
     for path in sorted(runtime_folder().glob("*/specification.json")):
         yield ServerFolder(path.parent)
 

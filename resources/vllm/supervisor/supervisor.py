@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from resources.vllm.supervisor.gpu_lock import hold_gpus, requested
-from resources.vllm.supervisor.probe import answers
+from resources.vllm.supervisor.probe import is_alive
 from resources.vllm.supervisor.processes import kill_orphans
 from resources.vllm.supervisor.replica import GUARD_SECONDS, PortLost, Replica, ServerFailed
 from resources.vllm.supervisor.server_state import (
@@ -31,7 +31,7 @@ from resources.vllm.supervisor.server_state import (
 ANOTHER_RUNS = 3
 
 _CLAIM_SECONDS = 2.0
-"""Others look whether a supervisor lives by holding its lock for an instant."""
+"""Other processes hold the lock for an instant to see whether a supervisor lives."""
 _RESTART_WINDOW = 3600.0
 """Restarts older than this say nothing about the server's health now."""
 _PORTS_TRIED = 3
@@ -163,13 +163,13 @@ class Supervisor:
     def _reported(self) -> list[Replica]:
         """Replicas that clients reported as hanging."""
         everyone, *each = (request.exists() for request in self._requests())
-        return [replica for replica, asked in zip(self._replicas, each, strict=True) if asked or everyone]
+        return [replica for replica, reported in zip(self._replicas, each, strict=True) if reported or everyone]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
         """Restart the broken replicas, and those reported ones that prove to hang. No other replica is probed."""
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
         for replica in reported:
-            if replica not in broken and not answers(replica.target, self._specification.hang_seconds):
+            if replica not in broken and not is_alive(replica.target, self._specification.hang_seconds):
                 broken.append(replica)
         if not broken:  # the report was a mistake; the new boot tells the client so
             self._publish(Phase.READY, boot=self._state.boot + 1)
@@ -221,12 +221,12 @@ def main(path: str) -> int:
     if os.fork():
         os._exit(0)  # the lock lives on in the child
     for number in _SIGNALS:
-        signal.signal(number, _asked_to_stop)
+        signal.signal(number, _stop)
     supervisor.run()
     return 0
 
 
-def _asked_to_stop(number: int, frame: FrameType | None) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
     raise Stop("it was asked to stop")
 
 
