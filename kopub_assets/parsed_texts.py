@@ -28,7 +28,7 @@ TEXTS_LOOK_RIGHT = Check(
 )
 _NAMED, _SHOWN = 5, 50
 """Doubtful pages in a check's sentence, and in the table that the UI shows: both live in the event log."""
-_COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason")
+_COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
 
 
 class ParsedTexts(RowTable):
@@ -87,7 +87,7 @@ class ParsedTexts(RowTable):
 
 
 def boxes_of(regions: Iterable[Row]) -> list[Box]:
-    """The regions of a page that were to be read, as rows of the readings hold them."""
+    """The regions of a page that were read, as rows of the readings hold them."""
     return [
         Box(
             region["native_label"],
@@ -96,5 +96,5 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
             region["finish_reason"] == "length",
         )
         for region in regions
-        if region["finish_reason"] != "skipped"
+        if region["finish_reason"] != "skipped" and region["state"] != State.FAILED
     ]
