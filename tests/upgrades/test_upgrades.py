@@ -354,6 +354,8 @@ def _shown(kind: str, text: str, after: str | None) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("$ ")]
 
 
+@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.timeout(600)
 def test_the_example_of_the_documentation(tmp_path: Path):
     """Its commands, one after the other in one shell, show what it says they do."""
