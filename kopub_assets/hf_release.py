@@ -37,6 +37,7 @@ from resources.release.verify import verify
 from resources.retrieval.run_history import SCORES
 from resources.states import LOST
 from resources.store import ledger, schemas
+from resources.store.corpus_tables import RELEASED_FILES
 from resources.store.table import Table
 
 EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")
@@ -59,7 +60,7 @@ class HfRelease(ShardAsset):
     names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
 
-    table: ClassVar[Table] = Table("hf_release", schemas.HF_RELEASE, key="path")
+    table: ClassVar[Table] = RELEASED_FILES
     code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
     group: ClassVar[str] = "release"
     parents = (

@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.corpus_tables import CORPUS_TABLES
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
 from resources.config.gates import Gates
@@ -20,6 +19,7 @@ from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import ALL, SCORES
 from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
 
@@ -35,10 +35,10 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
         deps=[
             dg.AssetDep(table.name, partition_mapping=dg.AllPartitionMapping())
             for table in (
-                CORPUS_TABLES.texts,
-                CORPUS_TABLES.image_vectors,
-                CORPUS_TABLES.text_vectors,
-                CORPUS_TABLES.query_vectors,
+                TABLES.texts,
+                TABLES.image_vectors,
+                TABLES.text_vectors,
+                TABLES.query_vectors,
             )
         ],
         # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from kopub_assets.corpus_tables import CORPUS_TABLES
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
 from resources.errors import KopubError, SourceError, StoreError
@@ -20,17 +19,16 @@ from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store import ledger
+from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 
 PAGE, QUERY = "page", "query"
-IDS = {
-    kind: (table.name, table.key) for kind, table in ((PAGE, CORPUS_TABLES.pages), (QUERY, CORPUS_TABLES.query_vectors))
-}
+IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
 """Where every id of a kind is listed."""
 
-_COLUMNS = {CORPUS_TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
+_COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """Of tables that hold more than a person reads."""
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
@@ -71,7 +69,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
     for step in steps:
         _complete(step, store, shard, versions, tables[step["asset"]])
-    raw = tables[CORPUS_TABLES.pages.name].to_pylist()[0] if CORPUS_TABLES.pages.name in tables else None
+    raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
     return {
         "id": row_id,
         "kind": kind,
@@ -165,7 +163,7 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
     """The page's regions in reading order, each with what was read from it."""
     layout, readings = (
         next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
-        for name in (CORPUS_TABLES.regions.name, CORPUS_TABLES.readings.name)
+        for name in (TABLES.regions.name, TABLES.readings.name)
     )
     try:
         regions = read_regions(page_id, layout, readings)
