@@ -6,10 +6,10 @@ DAGSTER_HOME ?= $(CURDIR)/.dagster
 export DAGSTER_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test check lock clean
+.PHONY: help setup demo ui test test-fast check lock lock-recipes clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
 
 setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
 	@mkdir -p "$(DAGSTER_HOME)"
@@ -26,12 +26,17 @@ ui: setup ## The Dagster UI on http://127.0.0.1:3000
 test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(BIN)/python -m pytest
 
-check: setup ## Lint, types, layers, and that the definitions load
+check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
+
+lock-recipes: ## Lock the code behind every version as it is, where results did not change
+	$(BIN)/python -m tools.recipes_lock --write
+	$(BIN)/python -m tools.settings_doc
 
 lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate \
