@@ -1,9 +1,12 @@
 """How well queries find their pages, over all shards, and what changed since the run before."""
 
+from functools import partial
+
 import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.dagster_assets import OWNERS, Metadata, column_schema
+from kopub_assets.upgrades.stale_scan import source_of
 from resources.config.gates import Gates
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
@@ -15,6 +18,7 @@ from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import PARSED, QUERIES, VECTORS, SearchedCorpus
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck
 
 NO_DROP = "no_significant_drop"
 
@@ -46,7 +50,8 @@ def retrieval_scores(
     """
     try:
         with store.exclusive(SCORES, ALL):
-            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim)
+            check = CorpusCheck(store, partial(source_of, corpus))
+            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim, check)
             measured = measure(store, searched, bool(gates.override), context.log.info)
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")

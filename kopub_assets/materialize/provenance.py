@@ -9,9 +9,7 @@ import pyarrow as pa
 from kopub_assets.recipes import PARENTS, recipe
 from resources.fingerprints import table_fingerprint
 from resources.store.shard_store import ShardStore
-
-SOURCE = "source"
-"""Stands beside the parents' names for what an asset reads of the corpus itself."""
+from resources.store.table_source import SOURCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.materialize.provenance import SOURCE
 from kopub_assets.recipes import ENGINE, PARENTS, recipe
 from resources.store.footer_cache import Entry
+from resources.store.table_source import SOURCE
 
 _VALUE_WIDTH = 60
 """Characters of an old or new value that are shown."""
