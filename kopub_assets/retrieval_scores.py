@@ -5,6 +5,7 @@ from functools import partial
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.dagster_assets import OWNERS, Metadata, column_schema
 from kopub_assets.upgrades.stale_scan import source_of
 from resources.config.gates import Gates
@@ -49,7 +50,7 @@ def retrieval_scores(
     compared with this one.
     """
     try:
-        with store.exclusive(SCORES, ALL):
+        with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
             check = CorpusCheck(store, partial(source_of, corpus))
             searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim, check)
             measured = measure(store, searched, bool(gates.override), context.log.info)

@@ -1,5 +1,6 @@
 """What the commands know of the indexed corpus: whose tables are in the store, and the command that makes them."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,18 @@ if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.store.table_source import CorpusCheck
 
-PAGES, READINGS, TEXTS, RELEASE = "raw_pages", "ocr_results", "parsed_texts", "hf_release"
+PAGES, TEXTS, QUERIES, RELEASE = "raw_pages", "parsed_texts", "query_embeddings", "hf_release"
 """The assets that single commands read."""
+
+
+def open_settings() -> "Settings":
+    """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
+    from resources.config.settings import load_settings
+    from resources.store.reachable import require_reachable
+
+    settings = load_settings()
+    require_reachable(settings.store.url)
+    return settings
 
 
 def corpus_check(settings: "Settings") -> "CorpusCheck":
@@ -21,7 +32,7 @@ def corpus_check(settings: "Settings") -> "CorpusCheck":
     return CorpusCheck(settings.store, partial(source_of, settings.corpus))
 
 
-def require_indexed(settings: "Settings", assets: list[str]) -> None:
+def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
     """Raise `KopubError` when a table of the corpus's shards was made from another corpus."""
     is_of_corpus = corpus_check(settings).look()
     for asset in assets:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from kopub_cli.indexed_corpus import RELEASE, open_settings, require_indexed
+
 
 def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the repository lacks.")] = False,
@@ -11,13 +13,13 @@ def publish(
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
     from kopub_assets.recipes import ENGINE
-    from resources.config.settings import load_settings
     from resources.release.base import ASSETS
     from resources.release.card.describe import describe
     from resources.release.hub.publishing import publish as push
     from resources.release.hub.publishing import require_fit, whole
 
-    settings = load_settings()
+    settings = open_settings()
+    require_indexed(settings, [RELEASE])
     engines = {asset: getattr(settings, section) for asset, section in ENGINE.items() if asset in ASSETS}
     about = describe(settings.release, settings.corpus, settings.store, engines, settings.gates, settings.profile_name)
     if dry_run:

@@ -2,12 +2,14 @@
 
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from kopub_cli.indexed_corpus import corpus_check, open_settings
 from resources.errors import ConfigError
 from resources.search.search_options import MOST, By
 
@@ -26,10 +28,9 @@ def search(
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in the vectors made so far."""
-    from resources.config.settings import load_settings
     from resources.search.searcher import as_json
 
-    answer = searcher_of(load_settings()).search(query, top, by)
+    answer = searcher_of(open_settings()).search(query, top, by)
     if as_json_values:
         typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
     else:
@@ -44,10 +45,9 @@ def search_page(
 
     import uvicorn
 
-    from resources.config.settings import load_settings
     from resources.search.web import search_app
 
-    settings = load_settings()
+    settings = open_settings()
     app = search_app(searcher_of(settings), settings.corpus)
     with socket.socket() as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
@@ -58,12 +58,13 @@ def search_page(
         except OSError as error:
             raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
         typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        # The server ends by itself, and raises the signal again for others.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
-    from kopub_cli.indexed_corpus import corpus_check
     from resources.search.searcher import Searcher
 
     return Searcher(

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.checks import losses, unaccounted
 from kopub_assets.materialize.costs import Account
 from kopub_assets.materialize.loop import Made, Owed, Row, ShardJob
@@ -145,15 +146,16 @@ def over_shards(
     """
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    for shard in context.partition_keys:
+    with canceled_when_stopped(context):
+        for shard in context.partition_keys:
+            try:
+                finished[shard] = make(shard)
+            except KopubError as error:
+                failures[shard] = str(error)
         try:
-            finished[shard] = make(shard)
+            at_end()
         except KopubError as error:
-            failures[shard] = str(error)
-    try:
-        at_end()
-    except KopubError as error:
-        failures["in the end"] = str(error)
+            failures["in the end"] = str(error)
     if failures:
         yield from problems.results()
         for shard, made in finished.items():

@@ -218,7 +218,8 @@ def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     numbers = {page: number for number, page in enumerate(pages)}
     numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
     _, scores = reciprocal_ranks(numbered)
-    return [Neighbour(*pages[number], float(scores[number])) for number in np.argsort(-scores, kind="stable")]
+    best_first = np.argsort(-scores, kind="stable").tolist()
+    return [Neighbour(*pages[number], score=float(scores[number])) for number in best_first]
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

@@ -366,3 +366,14 @@ def test_two_processes_share_the_folder(tmp_path: Path):
         for _ in range(2)
     ]
     assert [process.communicate()[0] for process in both] == ["a_1\n", "a_1\n"]
+
+
+def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):
+    platform = made(tmp_path)
+    (tmp_path / "search").write_text("in the way of the folder, as a read-only home would be")
+    search = searcher(platform)
+    answers = [search.search("화면 밝기") for _ in range(2)]
+    assert [answer.hits[0].page.page_id for answer in answers] == ["a_1", "a_1"]
+    assert len(answers[0].notes) == 1
+    assert answers[0].notes[0].startswith("what was read is kept in memory only, so every start takes longer: ")
+    assert answers[1].notes == ()
