@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from kopub_assets.recipes import PARENTS, recipe
 from resources.fingerprints import table_fingerprint
+from resources.store.footer_cache import SOURCES
 from resources.store.shard_store import ShardStore
-from resources.store.table_source import SOURCE
+from resources.store.table_source import SOURCE, sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Provenance:
     own: str
     made_with: str
     made_from: Mapping[str, str]
+    sources: str
 
     @property
     def recipe(self) -> str:
@@ -31,6 +33,7 @@ class Provenance:
             "content": content(table),
             "made_with": self.made_with,
             "made_from": json.dumps(dict(self.made_from), sort_keys=True),
+            SOURCES: self.sources,
         }
 
 
@@ -38,9 +41,10 @@ def provenance(
     store: ShardStore, asset: str, shard: str, own: str, made_with: str, source: str | None = None
 ) -> Provenance:
     """Of a table that is about to be made. Raises `StoreError` when a parent has not been made yet."""
-    parents = {parent: held(store.metadata(parent, shard)) for parent in PARENTS[asset]}
+    metadata = {parent: store.metadata(parent, shard) for parent in PARENTS[asset]}
+    parents = {parent: held(found) for parent, found in metadata.items()}
     made_from = parents if source is None else {SOURCE: source, **parents}
-    return Provenance(own, made_with, made_from)
+    return Provenance(own, made_with, made_from, sources(asset, source, metadata.values()))
 
 
 def content(table: pa.Table) -> str:

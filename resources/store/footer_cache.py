@@ -15,7 +15,9 @@ from resources.store.shard_store import ShardStore
 _log = logging.getLogger(__name__)
 
 _FOLDER = ".catalogue"
-_COLUMNS = ("recipe", "content", "made_with", "made_from", "regions")
+SOURCES = "sources"
+"""Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "regions", SOURCES)
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
@@ -36,6 +38,7 @@ class Entry:
     made_with: str | None
     made_from_json: str | None
     regions_json: str | None
+    sources_json: str | None
 
     @cached_property
     def made_from(self) -> dict[str, str]:
@@ -46,6 +49,11 @@ class Entry:
     def regions(self) -> dict[str, int]:
         """Regions of its pages by task, where it is a table of regions."""
         return json.loads(self.regions_json or "{}")
+
+    @cached_property
+    def sources(self) -> list[list[str]]:
+        """(asset, fingerprint) of all that it and its parents read of the corpus."""
+        return json.loads(self.sources_json or "[]")
 
     @property
     def held(self) -> str | None:
@@ -95,7 +103,7 @@ class Catalogue:
         parts = self._store.parts(_FOLDER, asset)
         before = parts.names()
         rows = [
-            (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.regions_json)
+            (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.regions_json, e.sources_json)
             for shard, (stamp, e) in now.items()
         ]
         columns = zip(*rows, strict=True)

@@ -1,9 +1,9 @@
 """Which corpus a table was made from: the one that is indexed now, or another that left its tables in the store."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from resources.store.footer_cache import Catalogue
+from resources.store.footer_cache import SOURCES, Catalogue
 from resources.store.shard_store import ShardStore
 
 SOURCE = "source"
@@ -15,14 +15,22 @@ Source = Callable[[str, str], str | None]
 IsOfCorpus = Callable[[str, str], bool]
 """Whether the table of an asset and shard goes back to the indexed corpus."""
 
-MadeFrom = Mapping[str, str]
+
+def sources(asset: str, source: str | None, parents: Iterable[Mapping[str, str]]) -> str:
+    """JSON of every (asset, fingerprint) of the corpus that a table goes back to: its own, and those of its parents.
+
+    `parents` are the metadata of the tables that it is made from.
+    """
+    own = [] if source is None else [(asset, source)]
+    inherited = [tuple(entry) for parent in parents for entry in json.loads(parent[SOURCES])]
+    return json.dumps(sorted({*own, *inherited}))
 
 
 class CorpusCheck:
-    """Follows what tables record of their parents back to the source, and compares that with the indexed one."""
+    """Compares what tables go back to with the indexed corpus."""
 
     def __init__(self, store: ShardStore, source: Source) -> None:
-        self._store, self._source = store, source
+        self._source = source
         self._footers = Catalogue(store)
 
     def look(self) -> IsOfCorpus:
@@ -30,53 +38,12 @@ class CorpusCheck:
 
         Calling it raises `StoreError` when a table is damaged, and `SourceError` for a shard that the corpus lacks.
         """
-        return _Look(self._store, self._source, self._footers)
+        tables: dict[str, dict[str, list[list[str]]]] = {}
 
+        def is_of_corpus(asset: str, shard: str) -> bool:
+            if asset not in tables:
+                tables[asset] = {key: entry.sources for key, entry in self._footers.tables(asset).items()}
+            found = tables[asset].get(shard)
+            return found is not None and all(self._source(root, shard) == content for root, content in found)
 
-class _Look:
-    def __init__(self, store: ShardStore, source: Source, footers: Catalogue) -> None:
-        self._store, self._source, self._footers = store, source, footers
-        self._made_from: dict[str, dict[str, tuple[str | None, MadeFrom]]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
-
-    def __call__(self, asset: str, shard: str) -> bool:
-        if (asset, shard) not in self._known:
-            table = self._now(asset).get(shard)
-            self._known[asset, shard] = table is not None and self._goes_back(asset, shard, table[1])
-        return self._known[asset, shard]
-
-    def _goes_back(self, asset: str, shard: str, made_from: MadeFrom) -> bool:
-        for name, content in made_from.items():
-            if name == SOURCE:
-                if content != self._source(asset, shard):
-                    return False
-            elif not self._parent_goes_back(name, shard, content):
-                return False
-        return True
-
-    def _parent_goes_back(self, parent: str, shard: str, content: str) -> bool:
-        others: list[MadeFrom] = []
-        kept = 0
-        for held, made_from in self._tables(parent, shard):
-            if held == content:
-                return self._goes_back(parent, shard, made_from)
-            others.append(made_from)
-            kept += 1
-        # A table that is replaced by one of the same recipe is not kept; it was made from the same pages. When
-        # versions may have been removed, the one that is looked for may have been of any corpus.
-        removed = kept > self._store.keep_versions
-        return not removed and all(self._goes_back(parent, shard, made_from) for made_from in others)
-
-    def _tables(self, asset: str, shard: str) -> Iterator[tuple[str | None, MadeFrom]]:
-        """(content, made_from) of the table now and of the kept versions."""
-        if shard in self._now(asset):
-            yield self._now(asset)[shard]
-        for version in self._store.versions(asset, shard):
-            metadata = self._store.metadata(asset, shard, version.recipe)
-            yield metadata.get("content"), json.loads(metadata.get("made_from", "{}"))
-
-    def _now(self, asset: str) -> dict[str, tuple[str | None, MadeFrom]]:
-        if asset not in self._made_from:
-            tables = self._footers.tables(asset)
-            self._made_from[asset] = {shard: (entry.held, entry.made_from) for shard, entry in tables.items()}
-        return self._made_from[asset]
+        return is_of_corpus

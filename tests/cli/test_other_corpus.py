@@ -86,7 +86,7 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
 
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
-    """The table is replaced by one of the same recipe, which is not kept as a version."""
+    """What the vectors were made from is not in the store any more; it was of the same corpus."""
     assert platform.run(SEARCHED, last="shard_01").success
     table = platform.store.read("ocr_results", "shard_00")
     metadata = platform.store.metadata("ocr_results", "shard_00")
@@ -139,13 +139,13 @@ def test_export_and_publish_refuse_a_mixture(platform: Platform, monkeypatch: py
         require_indexed(settings(platform, monkeypatch), ASSETS)
 
 
-def test_without_kept_versions_what_cannot_be_told_is_left_out(platform: Platform):
-    """The texts are gone from which the vectors were made, so their corpus is unknown."""
-    shutil.rmtree(platform.home / "store" / ".versions", ignore_errors=True)
-    assert platform.run("raw_pages,layout_regions,ocr_results,parsed_texts", last="shard_01").success
-    shutil.rmtree(platform.home / "store" / ".versions")
-    corpus = Corpus(home=str(platform.home))
-    store = platform.store.model_copy(update={"keep_versions": 0})
-    is_of_corpus = CorpusCheck(store, partial(source_of, corpus)).look()
-    assert is_of_corpus("parsed_texts", "shard_00")
-    assert not is_of_corpus("corpus_text_embeddings", "shard_00")
+def test_a_table_with_one_old_parent_is_old(platform: Platform):
+    """The readings are of the old layout, although the pages are new."""
+    assert platform.run("raw_pages", last="shard_01").success
+    stale = platform.store.metadata("layout_regions", "shard_00")
+    table = platform.store.read("layout_regions", "shard_00")
+    assert platform.run("layout_regions", last="shard_01").success
+    platform.store.write("layout_regions", "shard_00", table, stale)
+    assert platform.run("ocr_results", last="shard_01").success
+    is_of_corpus = CorpusCheck(platform.store, partial(source_of, Corpus(home=str(platform.home)))).look()
+    assert [is_of_corpus("ocr_results", shard) for shard in ("shard_00", "shard_01")] == [False, True]
