@@ -12,7 +12,7 @@ help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
 
 setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
-	@mkdir -p "$(DAGSTER_HOME)"
+	@$(BIN)/python deploy/local/instance.py
 	@deploy/tessdata.sh $(BIN)/python
 
 demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
@@ -54,8 +54,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
-# The database is made here, once: two processes that make it at the same time fail.
 .env: deploy/local/dagster.yaml | $(VENV)/.installed
-	@mkdir -p .dagster "$(DAGSTER_HOME)" && ln -sf ../deploy/local/dagster.yaml .dagster/dagster.yaml
-	@$(BIN)/dagster instance migrate > .dagster/migrate.log 2>&1 || { cat .dagster/migrate.log; exit 1; }
+	@mkdir -p .dagster
+	@[ -e .dagster/dagster.yaml ] || ln -s ../deploy/local/dagster.yaml .dagster/dagster.yaml || [ -e .dagster/dagster.yaml ]
 	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@

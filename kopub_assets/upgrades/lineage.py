@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rapidfuzz import process
-from rapidfuzz.distance import Levenshtein
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
-from resources.errors import KopubError, SourceError, StoreError
+from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
@@ -32,26 +30,15 @@ _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name !=
 """Of tables that hold more than a person reads."""
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
-_ALIKE, _SUGGESTED = 0.6, 3
-"""An id with two of five characters wrong is another id."""
 
 
 def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
     """The shard of a page or query by its kind: both, when a page and a query have one id. Raises `KopubError`."""
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
-        near = nearest(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
-        hint = f"; did you mean {' or '.join(near)}?" if near else ": see `kopub status` for what was made"
-        raise KopubError(f"there is no page or query {row_id!r}{hint}")
+        hint = did_you_mean(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
+        raise KopubError(f"there is no page or query {row_id!r}{hint or ': see `kopub status` for what was made'}")
     return places
-
-
-def nearest(row_id: str, known: Sequence[str]) -> list[str]:
-    """The ids most like one that does not exist, by edit distance."""
-    found = process.extract(
-        row_id, known, scorer=Levenshtein.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE
-    )
-    return [str(candidate) for candidate, _, _ in found]
 
 
 def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
