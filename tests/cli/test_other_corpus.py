@@ -20,7 +20,7 @@ from resources.states import State
 from resources.store.table_source import CorpusCheck
 from tests.search.test_search import SEARCHED, Typist, made
 from tests.support.corpora import page_image, query
-from tests.support.harness import Platform
+from tests.support.harness import Platform, failure
 
 NEW = {"a_1": "지붕의 빗물", "a_2": "마당의 나무", "b_1": "부엌의 그릇", "b_2": "다락의 상자"}
 """Texts of other pages with the same ids."""
@@ -144,6 +144,7 @@ def test_a_table_with_one_old_parent_is_old(platform: Platform):
     table = platform.store.read("layout_regions", "shard_00")
     assert platform.run("layout_regions", last="shard_01").success
     platform.store.write("layout_regions", "shard_00", table, stale)
-    assert platform.run("ocr_results", last="shard_01").success
+    # The shard whose parents do not belong together is refused, and its readings stay those of the other corpus.
+    assert failure(platform.run("ocr_results", last="shard_01")).startswith("shard_00: layout_regions of shard_00 was")
     is_of_corpus = CorpusCheck(platform.store, sources_of(platform.resources())).look()
     assert [is_of_corpus("ocr_results", shard) for shard in ("shard_00", "shard_01")] == [False, True]
