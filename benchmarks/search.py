@@ -27,8 +27,8 @@ from rich.console import Console
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.pages.manifest import shard_key
 from resources.search.nearest import Vectors
-from resources.search.search_options import VECTORS, By
-from resources.search.searcher import Searcher
+from resources.search.search_options import By
+from resources.search.searcher import VECTORS, Searcher
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, RAW_PAGES, page_embeddings
 from resources.store.shard_store import ShardStore

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from resources.errors import KopubError, SourceError, UndecodableImage
 from resources.printable import visible
+from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,16 +23,18 @@ if TYPE_CHECKING:
     from resources.diff.damage import Damage
     from resources.diff.html import Picture, Upgrade
     from resources.pages.corpus import Corpus
+    from resources.recognition.read_regions import ReadRegion
     from resources.store.shard_store import ShardStore
 
 _COLUMNS: Mapping[str, list[str] | None] = {
-    "raw_pages": ["page_id", "page_idx", "state", "width", "height"],
-    "layout_regions": ["page_id", "regions", "state"],
-    "ocr_results": ["page_id", "regions", "state"],
-    "parsed_texts": ["page_id", "state"],
-    "corpus_image_embeddings": ["page_id", "vector", "state"],
-    "corpus_text_embeddings": ["page_id", "vector", "state"],
-    "query_embeddings": ["query_id", "vector", "state"],
+    TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
+    TABLES.regions.name: ["page_id", "regions", "state"],
+    TABLES.readings.name: ["page_id", "regions", "state"],
+    TABLES.texts.name: ["page_id", "state"],
+    **{
+        table.name: [table.key, "vector", "state"]
+        for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
+    },
 }
 """The columns of each asset that are compared."""
 _LISTED = 20
@@ -83,7 +86,7 @@ def diff(
     upgrades = _upgrades(store, shard, *versions)
     found = compare(*tables)
     if html is not None:
-        raw = tables[1].get("raw_pages", tables[0].get("raw_pages"))
+        raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
         picture = _picture_of(settings.corpus, shard, raw)
         page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
         replace_bytes(html, page.encode("utf-8", "backslashreplace"))
@@ -111,8 +114,7 @@ def _tables(store: "ShardStore", shard: str, versions: "Versions", left_out: Set
 
 def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions") -> "list[Upgrade]":
     """The tables that differ between two versions of a shard, with the settings that differ."""
-    from kopub_assets.recipes import ENGINE
-
+    from kopub_assets.graph import GRAPH
     from kopub_assets.upgrades.plan import differences
     from resources.diff.html import Upgrade
     from resources.store.lineage_rows import MADE_WITH
@@ -120,17 +122,16 @@ def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions")
     found = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
-        section = ENGINE.get(asset, asset)
-        lines = differences(before.get(MADE_WITH), after[MADE_WITH], section) if MADE_WITH in after else ()
+        section = GRAPH.by_name[asset].engine_section or asset
+        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
         found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
     return found
 
 
 def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
-    """A page's picture by its id; None for a page that cannot be read."""
+    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
     from resources.diff.html import Picture
     from resources.pages.drawing import preview
-    from resources.pages.images import decode
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 
@@ -139,9 +140,8 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
             return None
         try:
             with corpus.reader(shard) as source:
-                image = decode(source.bytes(pages[page_id]["page_idx"]))
+                image = source.page(page_id, pages[page_id]["page_idx"], pages[page_id]["sha256"]).image
         except (SourceError, UndecodableImage):
-            # The page is shown without its picture, and its state says why.
             return None
         height, width = image.shape[:2]
         return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
@@ -199,6 +199,12 @@ def _ends(page: "PageDiff") -> str:
     return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
 
 
+def _region(region: "ReadRegion | None") -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
 def _as_json(found: "ShardDiff") -> dict[str, Any]:
     def scored(damage: "Damage") -> dict[str, int]:
         return {"score": damage.score, **asdict(damage)}
@@ -215,7 +221,16 @@ def _as_json(found: "ShardDiff") -> dict[str, Any]:
                 "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
                 "damage": scored(page.damage),
                 "regions": {"old": len(page.old), "new": len(page.new)},
-                "changes": [{**asdict(change), "damage": scored(change.damage)} for change in page.changes],
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": scored(change.damage),
+                    }
+                    for change in page.changes
+                ],
             }
             for page in found.changed
         ],

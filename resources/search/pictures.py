@@ -57,7 +57,7 @@ class Pictures:
             encoded = cv2.imencode(".jpg", small[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1]
         return encoded.tobytes()
 
-    def _bytes(self, page: PageView) -> memoryview:
+    def _bytes(self, page: PageView) -> bytes | memoryview:
         """The page's bytes, if they are those that its texts and vectors were made from."""
         if page.page_idx is None:
             raise NoPicture(f"{page.page_id} is not among the pages of {page.shard} any more")
