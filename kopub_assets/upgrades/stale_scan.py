@@ -26,6 +26,7 @@ from resources.layout.regions import Task
 from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import JOURNAL, ShardStore
+from resources.store.table_source import Source
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
@@ -123,8 +124,14 @@ def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GR
     }
     tables = {name: footers.tables(name) for name in graph.names}
     keys = resources["corpus"].manifest.keys
-    found = standings(tables, wanted, keys, lambda name, shard: assets[name].source(shard))
+    found = standings(tables, wanted, keys, sources_of(resources, graph))
     return Survey(resources["store"], assets, tables, wanted, found)
+
+
+def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:
+    """What the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
+    assets = graph.declared(resources)
+    return lambda asset, shard: assets[asset].source(shard)
 
 
 def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:

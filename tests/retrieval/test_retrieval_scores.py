@@ -217,13 +217,17 @@ def test_a_run_of_another_schema_is_none(measured: Platform):
     assert _values(measured)["text"] == 1.0
 
 
+def shown_scores(platform: Platform) -> tuple[list[str], list[str]]:
+    return retrieval_lines(platform.store, ["shard_00", "shard_01"], lambda asset, shard: True)
+
+
 def test_a_corpus_without_queries_is_explained(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("p_1")])
     result = platform.run(UPSTREAM)
     assert _metadata(result)["compared"].startswith("nothing to measure")
     assert _check(result).passed
     assert _scores(platform).num_rows == 0
-    assert retrieval_lines(platform.store) == ([], [])
+    assert shown_scores(platform) == ([], [])
 
 
 def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeypatch: pytest.MonkeyPatch):
@@ -235,11 +239,11 @@ def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeyp
 
 
 def test_status_shows_the_headline(platform: Platform):
-    assert retrieval_lines(platform.store) == ([], [])
+    assert shown_scores(platform) == ([], [])
     platform.run(UPSTREAM, last="shard_01")
     perfect = "1.000 1.000 1.000 1.000"
     shown = f"scores   image {perfect}, text {perfect}, bm25 {perfect}, fusion {perfect} (nDCG@10, recall@1, 5, 10)"
-    assert retrieval_lines(platform.store) == ([shown], [])
+    assert shown_scores(platform) == ([shown], [])
     platform.engines["embedding"] = NamingEmbedder(lost=0)
     platform.run(UPSTREAM, last="shard_01")
-    assert len(retrieval_lines(platform.store)[1]) == 3
+    assert len(shown_scores(platform)[1]) == 3
