@@ -9,6 +9,7 @@ import pytest
 
 from resources.config.settings import ROOT
 from tests.support.corpora import pages, query, write_corpus
+from tests.support.dagster_home import make_dagster_home
 
 pytestmark = pytest.mark.services
 
@@ -21,7 +22,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def run(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    (home / "dagster").mkdir(parents=True, exist_ok=True)
+    make_dagster_home(home / "dagster")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     return subprocess.run(
         [str(BIN / command[0]), *command[1:]],

@@ -14,6 +14,7 @@ from resources.config.settings import ROOT, read_settings
 from resources.errors import ConfigError
 from resources.pages.indexing import index
 from tests.support.corpora import pages, write_corpus
+from tests.support.dagster_home import make_dagster_home
 
 BIN = Path(sys.executable).parent
 EXAMPLE = ROOT / "docs" / "examples" / "engine"
@@ -34,7 +35,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command in an environment whose packages are those of this one and those in `folder`."""
-    (home / "dagster").mkdir(parents=True, exist_ok=True)
+    make_dagster_home(home / "dagster")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
     mine = {"PYTHONPATH": path, "KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}

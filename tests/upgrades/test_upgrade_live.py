@@ -20,6 +20,7 @@ from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
+from tests.support.dagster_home import make_dagster_home
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -40,7 +41,7 @@ class Live:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = ShardStore(url=str(folder / "home" / "store"))
-        (folder / "dagster").mkdir()
+        make_dagster_home(folder / "dagster")
         shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1")]
         index(str(write_corpus(folder / "source", shards, [query("q1", "무엇인가?", "b_1")])), folder / "home")
         # The night begins while the daemon is down or soon after: both are as good.

@@ -24,6 +24,7 @@ from resources.pages.page import Page
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.corpora import page_image, pages, query, write_corpus
+from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform, Prepared
 
 SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
@@ -362,7 +363,7 @@ def test_the_example_of_the_documentation(tmp_path: Path):
     blocks = BLOCKS.findall((ROOT / "docs" / "upgrades.md").read_text())
     assert len(blocks) == 6
     index(str(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")], QUERIES[1:])), tmp_path / "home")
-    (tmp_path / "dagster").mkdir()
+    make_dagster_home(tmp_path / "dagster")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     environment = inherited | {
         "KOPUB_HOME": str(tmp_path / "home"),
