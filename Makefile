@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DAGSTER_HOME ?= $(CURDIR)/.dagster
 export DAGSTER_HOME
+# The files of tests are spread over the cores; tests/conftest.py keeps those that wait for other processes together.
+PARALLEL := --numprocesses logical --maxprocesses 8 --dist loadgroup
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-fast check lock lock-recipes clean
@@ -24,7 +26,10 @@ ui: setup ## The Dagster UI on http://127.0.0.1:3000
 	$(BIN)/dagster dev -w workspace.yaml
 
 test: setup ## The tests; those of the GPU engines run when torch is installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
+
+test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu"
 
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -18,6 +18,8 @@ from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
 
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
 SHARDS = ["shard_00", "shard_01", "shard_02"]
 LAUNCH = """
 mutation($names: [String!], $keys: [AssetKeyInput!]) {

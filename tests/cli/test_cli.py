@@ -10,6 +10,8 @@ import pytest
 from resources.config.settings import ROOT
 from tests.support.corpora import pages, query, write_corpus
 
+pytestmark = pytest.mark.services
+
 BIN = Path(sys.executable).parent
 
 

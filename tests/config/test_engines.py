@@ -48,6 +48,7 @@ def run(folder: Path, home: Path, *command: str, **environment: str) -> subproce
     )
 
 
+@pytest.mark.services
 def test_a_page_is_read_by_an_engine_of_another_package(installed: Path, tmp_path: Path):
     home = tmp_path / "home"
     index(str(write_corpus(tmp_path / "source", [pages("a_1")])), home)
@@ -60,6 +61,7 @@ def test_a_page_is_read_by_an_engine_of_another_package(installed: Path, tmp_pat
     assert {region["content"] for region in row["regions"]} == {"PNG 안녕"}
 
 
+@pytest.mark.services
 def test_a_misspelt_field_of_it_is_one_line(installed: Path, tmp_path: Path):
     misspelt = (EXAMPLE / "profile.yaml").read_text().replace("  command:", "  comand:")
     (tmp_path / "profile.yaml").write_text(misspelt)
@@ -144,6 +146,7 @@ def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path, monke
     assert str(error.value) == f"profile cpu: {line}"
 
 
+@pytest.mark.services
 def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
     """As after an update: the metadata of the older installation, first on the path, has no engines."""
     metadata = tmp_path / "kopub-0.0.0.dist-info"

@@ -265,6 +265,7 @@ def test_a_store_that_can_be_opened_is_left_as_it_is(url: str, load: Load):
     assert load(KOPUB_STORE__URL=url).store.url == os.path.expanduser(url)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("environment", "line"),
     [

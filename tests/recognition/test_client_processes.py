@@ -12,6 +12,8 @@ from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
 from tests.recognition.test_deepseek_ocr import server_of
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import pickle, sys

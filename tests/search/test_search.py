@@ -320,6 +320,7 @@ def test_without_a_word_in_common_the_page_begins():
     assert best_passage(QueryWords.of("무지개"), ["첫 줄", "둘째\n줄"]).passage.text == "첫 줄 둘째 줄"
 
 
+@pytest.mark.services
 def test_the_command_line(platform: Platform):
     found = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json")
     assert found.returncode == 0, found.stderr
@@ -333,6 +334,7 @@ def test_the_command_line(platform: Platform):
     assert "\x1b[1;32m밝기\x1b[0m" in shown.stdout
 
 
+@pytest.mark.services
 def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
     for arguments, line in (
         (["?"], "Error: the query has no vector: the text has no letters or digits to compare"),
@@ -342,6 +344,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
         assert (refused.returncode, refused.stderr) == (1, f"{line}\n")
 
 
+@pytest.mark.services
 def test_what_a_page_says_cannot_steer_the_terminal(tmp_path: Path):
     hostile = "화면 \x1b]0;owned\x07 \x1b[31m[bold]빨강[/bold] \u202e거꾸로"
     platform = made(tmp_path, a_1=hostile)
@@ -351,6 +354,7 @@ def test_what_a_page_says_cannot_steer_the_terminal(tmp_path: Path):
     assert "[bold]빨강[/bold]" in shown.stdout
 
 
+@pytest.mark.services
 def test_two_processes_share_the_folder(tmp_path: Path):
     platform = made(tmp_path)
     code = (

@@ -30,7 +30,7 @@ from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, says
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import Platform, failure
+from tests.support.harness import Platform, Prepared, failure
 
 READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 
@@ -45,13 +45,19 @@ class TwoGpuReader(SlowReader):
         return 2
 
 
-@pytest.fixture
-def platform(tmp_path: Path) -> Platform:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """All but the release, of two shards."""
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
+    home = tmp_path_factory.mktemp("plan") / "home"
+    platform = Platform.of(home, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
     reads(platform, "read")
     assert platform.run(",".join(asset for asset in GRAPH.names if asset != "hf_release"), last="shard_01").success
-    return platform
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(built: Prepared) -> Platform:
+    return built.renewed()
 
 
 def reads(platform: Platform, prompt: str, **fields: Any) -> None:

@@ -21,6 +21,8 @@ from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
 
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
 PATIENCE = 300.0
 """Seconds: the sensor looks every minute, the daemon for backfills every 30 s, and a run is a process of its own."""
 BUILT = "raw_pages,corpus_image_embeddings,query_embeddings"
