@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.retrieval import morphemes
-from resources.states import State
+from resources.states import MADE
 from resources.store.schemas import RETRIEVAL_TOKENS
 from resources.store.shard_store import ShardStore
 
@@ -93,7 +93,7 @@ class SearchedCorpus:
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(pages, float16 vectors) of the pages that have one, by shard."""
         for shard in self.shards:
-            table = self._ok(VECTORS[kind], shard)
+            table = self._made(VECTORS[kind], shard)
             yield self._pages(table), _matrix(table, self._dim)
 
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
@@ -114,8 +114,8 @@ class SearchedCorpus:
         stamped = self._store.metadata(asset, shard).get("content")
         return stamped or table_fingerprint(self._store.read(asset, shard, _READ[asset]))
 
-    def _ok(self, asset: str, shard: str) -> pa.Table:
-        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state") == State.OK)
+    def _made(self, asset: str, shard: str) -> pa.Table:
+        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state").isin(list(MADE)))
 
     def _ids(self, asset: str, shard: str) -> list[str]:
         return self._store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
@@ -133,7 +133,7 @@ class SearchedCorpus:
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
 
     def _questions(self, shard: str) -> Iterator[Question]:
-        table = self._ok(QUERIES, shard)
+        table = self._made(QUERIES, shard)
         vectors = _matrix(table, self._dim).astype(np.float64)
         for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
             known = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
@@ -143,7 +143,7 @@ class SearchedCorpus:
                 yield Question(row["query_id"], row["type"], row["query"], vector, pages, has_first)
 
     def _shard_tokens(self, shard: str) -> pa.Table:
-        texts = self._ok(PARSED, shard)
+        texts = self._made(PARSED, shard)
         made_from = {
             "texts": table_fingerprint(texts),
             "version": str(morphemes.VERSION.number),

@@ -20,7 +20,7 @@ from resources.search.highlight import Found, Words, find
 from resources.search.nearest import EXACT_UP_TO, Near, Part, Vectors
 from resources.search.page_view import Pages, ShownPage
 from resources.search.search_options import By
-from resources.states import State
+from resources.states import MADE
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 
@@ -189,7 +189,7 @@ class Searcher:
         """The rows of a table that have a vector, and the engines that it was made with."""
         table = self._store.read(asset, shard, ["page_id", "vector", "state"])
         made = json.loads(self._store.metadata(asset, shard).get(MADE_WITH, "{}"))
-        kept = table.filter(pc.field("state") == State.OK).drop_columns("state")
+        kept = table.filter(pc.field("state").isin(list(MADE))).drop_columns("state")
         return kept.replace_schema_metadata({_ENGINES: json.dumps(made.get("engines"))})
 
     def _problem(self, part: Part) -> str | None:
