@@ -109,7 +109,7 @@ def main() -> None:
     found = Faults()
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder, "source"), arguments.pages, arguments.shards, queries=10)
-        untouched = make_home(Path(folder, "untouched"), source)
+        home = untouched = make_home(Path(folder, "untouched"), source)
         started = time.perf_counter()
         run(context, untouched)
         whole = time.perf_counter() - started

@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
+from resources.release.dataset.released_files import part_path
 from resources.states import MADE, State
 from tests.support.histories import BROKEN, TABLES, Corpus, History, killed_after
 
 IDS = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
-_corpora = strategies.lists(strategies.lists(_pages, min_size=1, max_size=3), min_size=1, max_size=3)
+_corpora = strategies.lists(strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2)
 _assets = strategies.one_of(
     strategies.just(TABLES),
     strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
@@ -36,79 +38,43 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory(prefix="kopub-history-")
         self.history = History(Path(self._folder.name, "home"))
-        self.hidden = False
 
     @initialize(corpus=_corpora)
     def begin(self, corpus: Corpus) -> None:
         self._change(corpus, True)
-        self.history.index()
 
     @rule(data=strategies.data(), indexed=strategies.booleans())
-    def reorder(self, data: strategies.DataObject, indexed: bool) -> None:
-        """The same pages in another order, in files of the same sizes."""
-        pages = data.draw(strategies.permutations([page for shard in self.history.corpus for page in shard]))
-        ends = iter(pages)
-        self._change([[next(ends) for _ in shard] for shard in self.history.corpus], indexed)
+    def source_changes(self, data: strategies.DataObject, indexed: bool) -> None:
+        self._change(self._other(data), indexed)
 
-    @rule(data=strategies.data(), indexed=strategies.booleans())
-    def change_bytes(self, data: strategies.DataObject, indexed: bool) -> None:
-        """Other bytes under the same id."""
-        changed = data.draw(strategies.sampled_from(sorted({page for shard in self.history.corpus for page in shard})))
-        other = data.draw(strategies.sampled_from([variant for variant in (0, 1, 2, BROKEN) if variant != changed[1]]))
-        self._change(
-            [[(changed[0], other) if page == changed else page for page in shard] for shard in self.history.corpus],
-            indexed,
-        )
+    @rule(data=strategies.data(), cut=strategies.integers(1, len(TABLES) - 1))
+    def source_changes_in_the_middle_of_a_run(self, data: strategies.DataObject, cut: int) -> None:
+        """Its first assets saw other files than those after them; an upgrade makes rows of all."""
+        self._upgrade(data)
+        self.history.materialize(TABLES[:cut])
+        self.history.assert_sound()
+        self._change(self._other(data), True)
+        self.history.materialize(TABLES[cut:])
 
-    @rule(corpus=_corpora, indexed=strategies.booleans())
-    def swap_corpus(self, corpus: Corpus, indexed: bool) -> None:
-        self._change(corpus, indexed)
+    @rule(hidden=strategies.booleans(), indexed=strategies.booleans())
+    def a_file_is_hidden_or_all_are_back(self, hidden: bool, indexed: bool) -> None:
+        if hidden:
+            (self.history.source / "corpus" / "data-0.arrow").unlink(missing_ok=True)
+        else:
+            self._change(self.history.corpus, indexed)
 
-    @rule()
-    def index_again(self) -> None:
-        self.history.write(self.history.corpus)
-        self.history.index()
+    @rule(data=strategies.data())
+    def engine_is_another(self, data: strategies.DataObject) -> None:
+        self._upgrade(data)
 
-    @precondition(lambda self: len(self.history.corpus) > 1)
-    @rule()
-    def drop_the_first_file(self) -> None:
-        """All shards move up by one."""
-        self._change(self.history.corpus[1:], True)
-
-    @rule()
-    def hide_a_file(self) -> None:
-        (self.history.source / "corpus" / "data-0.arrow").unlink(missing_ok=True)
-
-    @rule()
-    def bring_files_back(self) -> None:
-        self.history.write(self.history.corpus)
-
-    @rule(revision=strategies.sampled_from(["r1", "r2"]))
-    def other_layout(self, revision: str) -> None:
-        self.history.layout["revision"] = revision
-
-    @rule(prompt=strategies.sampled_from(["read", "look"]))
-    def other_prompt(self, prompt: str) -> None:
-        self.history.recognition["prompt"] = prompt
-
-    @rule(revision=strategies.sampled_from(["r1", "r2"]), dim=strategies.sampled_from([16, 64]))
-    def other_vectors(self, revision: str, dim: int) -> None:
-        self.history.embedding |= {"revision": revision, "dim": dim}
-
-    @rule(lose=_ids, fail_layout=_ids, fail_reading=_ids, fail_vectors=_ids, which=strategies.integers(0, 3))
-    def engines_fail(self, lose: str, fail_layout: str, fail_reading: str, fail_vectors: str, which: int) -> None:
-        """A page of some engine fails, or a region of one, until they are repaired."""
-        place, fields = [
-            (self.history.recognition, {"lose": lose}),
-            (self.history.layout, {"fail_on": fail_layout}),
-            (self.history.recognition, {"fail_on": fail_reading}),
-            (self.history.embedding, {"fail_on": fail_vectors}),
-        ][which]
-        place |= fields
-
-    @rule()
-    def engines_are_repaired(self) -> None:
-        self._repair()
+    @rule(which=strategies.sampled_from(["", "lose", "layout", "recognition", "embedding"]), page_id=_ids)
+    def engines_fail_or_are_repaired(self, which: str, page_id: str) -> None:
+        """A page of an engine fails, or a region of one, until they are repaired."""
+        if which:
+            engine = "recognition" if which == "lose" else which
+            getattr(self.history, engine)["lose" if which == "lose" else "fail_on"] = page_id
+        else:
+            self._repair()
 
     @rule(assets=_assets, retry_partial=strategies.booleans())
     def materialize(self, assets: Sequence[str], retry_partial: bool) -> None:
@@ -140,7 +106,7 @@ class Histories(RuleBasedStateMachine):
 
     def _ends_as_a_fresh_home(self) -> None:
         self._repair()
-        self.index_again()
+        self._change(self.history.corpus, True)
         self.history.materialize(retry_partial=True)
         self.history.assert_sound()
         fresh = History(Path(self._folder.name, "fresh"))
@@ -163,6 +129,26 @@ class Histories(RuleBasedStateMachine):
         if indexed:
             self.history.index()
 
+    def _other(self, data: strategies.DataObject) -> Corpus:
+        """The same pages in another order, one with other bytes, all but the first file, or another corpus."""
+        corpus, kind = self.history.corpus, data.draw(strategies.sampled_from(["order", "bytes", "fewer", "another"]))
+        pages = [page for shard in corpus for page in shard]
+        if kind == "order":
+            ends = iter(data.draw(strategies.permutations(pages)))
+            return [[next(ends) for _ in shard] for shard in corpus]
+        if kind == "bytes":
+            changed = data.draw(strategies.sampled_from(pages))
+            other = data.draw(strategies.sampled_from([at for at in (0, 1, 2, BROKEN) if at != changed[1]]))
+            return [[(changed[0], other) if page == changed else page for page in shard] for shard in corpus]
+        return corpus[1:] if kind == "fewer" and len(corpus) > 1 else data.draw(_corpora)
+
+    def _upgrade(self, data: strategies.DataObject) -> None:
+        """Another revision of an engine, or the one it had before."""
+        self.history.layout["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.recognition["prompt"] = data.draw(strategies.sampled_from(["read", "look"]))
+        self.history.embedding["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.embedding["dim"] = data.draw(strategies.sampled_from([64, 64, 64, 16]))
+
     def _repair(self) -> None:
         for fields, names in (
             (self.history.layout, ["fail_on"]),
@@ -180,6 +166,36 @@ Histories.TestCase.settings = settings(
     database=None,
     deadline=None,
     phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-TestHistories = pytest.mark.timeout(1800)(Histories.TestCase)
+TestHistories = pytest.mark.slow(pytest.mark.timeout(1800)(Histories.TestCase))
+
+
+@pytest.mark.slow
+def test_the_release_after_a_history_is_that_of_a_fresh_home(tmp_path: Path):
+    history, fresh = History(tmp_path / "home"), History(tmp_path / "fresh")
+    history.write([[("a_1", 0), ("a_2", BROKEN)], [("b_1", 0), ("b_2", 0)]])
+    history.index()
+    history.recognition["lose"] = "b_1"
+    assert history.platform.run(last="shard_01").success
+    history.assert_sound()
+    history.write([[("b_2", 0), ("a_2", 0)], [("a_1", 1), ("b_1", 0)]])
+    history.index()
+    history.embedding["dim"] = 16
+    with killed_after(9):
+        history.materialize()
+    history.assert_sound()
+    del history.recognition["lose"]
+    fresh.write(history.corpus)
+    fresh.index()
+    fresh.embedding = history.embedding
+    assert history.platform.run(last="shard_01", tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert fresh.platform.run(last="shard_01").success
+    for shard in ("shard_00", "shard_01"):
+        released, wanted = (
+            {row["path"]: row for row in each.platform.store.read("hf_release", shard).to_pylist()}
+            for each in (history, fresh)
+        )
+        # That file tells which run made what.
+        assert released.pop(part_path("lineage", shard))["rows"] == wanted.pop(part_path("lineage", shard))["rows"]
+        assert released == wanted
