@@ -87,7 +87,7 @@ class FooterCache:
 
     def _footer(self, asset: str, shard: str) -> Entry:
         rows, metadata = self._store.footer(asset, shard)
-        # A table that somebody else wrote tells nothing of itself, and is stale.
+        # A table that somebody else wrote has no such metadata, and is stale.
         *known, regions = (metadata.get(name) for name in _COLUMNS)
         recipe, content, made_with, made_from, states, sources = (value or "" for value in known)
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)

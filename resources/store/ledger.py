@@ -172,7 +172,7 @@ def _file(name: str) -> str:
 
 
 def _latest(parts: AppendLog) -> list[pa.Table]:
-    """Shards are told by their folder, time by the name of the file in it."""
+    """The newest parts of all shards: a folder is a shard, and a file's name begins with the time."""
     found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
     return [_last_run(part) for part in found]
 

@@ -140,7 +140,7 @@ def test_an_upgrade_that_is_taken_back_costs_nothing(platform: Platform):
     reads(platform, "read")
     found = plans(platform)["ocr_results"]
     assert (found.pages, len(found.shards[Standing.STALE])) == (0, 2)
-    assert found.why == {"recognition.prompt say -> read": 2, "its table of before is kept": 2}
+    assert found.why == {"recognition.prompt say -> read": 2, "a replaced table of the same recipe is kept": 2}
 
 
 def test_a_table_that_does_not_say_how_it_was_made_is_stale(platform: Platform):

@@ -1,0 +1,212 @@
+"""A corpus of tiny pages, engines that take no time, and a count of what a run made wrong; for scripts here.
+
+The engines decode every page, and what is read from a page is the SHA-256 of its bytes: a row that was made from
+the bytes of another page is told by its text.
+"""
+
+import hashlib
+import io
+import os
+import resource
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.code_version import CodeVersion
+from resources.config.configured import configured
+from resources.config.settings import Settings
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.states import MADE, State
+
+ROOT = Path(__file__).resolve().parent.parent
+PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+DIM = 64
+BROKEN, UNREAD, NO_LAYOUT = 997, 499, 1499
+"""Every so many pages one has bytes that are no image, one loses a region, and one has no layout."""
+WIDTH, HEIGHT = 32, 48
+REGIONS = 3
+
+
+class Bands(LayoutDetector):
+    """Bands of text over each page; one page in `NO_LAYOUT` fails."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.bands", {1: "synthetic"})
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for page in pages:
+            height, width = page.image.shape[:2]
+            if _every(NO_LAYOUT, page.page_id):
+                yield PageLayout(page.page_id, State.FAILED, "no layout, as one page of so many")
+                continue
+            high = height / REGIONS
+            boxes = [(0.0, at * high, float(width), (at + 1) * high) for at in range(REGIONS)]
+            regions = tuple(Region(at, "text", Task.TEXT, 0.9, box) for at, box in enumerate(boxes))
+            yield PageLayout(page.page_id, State.OK, None, regions)
+
+
+class Digests(Recognizer):
+    """Every region reads as the SHA-256 of its page's bytes; `seconds` is what a page takes."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.digests", {1: "synthetic"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"seconds"})
+
+    seconds: float = 0.0
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for page, regions in pages:
+            time.sleep(self.seconds)
+            said = hashlib.sha256(page.data).hexdigest()
+            texts = [RegionText(region.index, region.label, said) for region in regions]
+            if _every(UNREAD, page.page_id):
+                texts[-1] = replace(
+                    texts[-1], content="", state=State.FAILED, reason="unread, as in one page of so many"
+                )
+            yield page_reading(page.page_id, texts, ())
+
+
+def _every(pages: int, page_id: str) -> bool:
+    number = int(page_id.rpartition("_")[2])
+    return number % pages == pages - 1
+
+
+def write(folder: Path, pages: int, shards: int, queries: int) -> Path:
+    """A source of so many pages in so many Arrow files, as `kopub index` takes it."""
+    from PIL import Image
+
+    (folder / "corpus").mkdir(parents=True)
+    size = -(-pages // shards)
+    for shard, start in enumerate(range(0, pages, size)):
+        rows = []
+        for number in range(start, min(start + size, pages)):
+            noise = hashlib.shake_256(str(number).encode()).digest(WIDTH * HEIGHT // 16)
+            image = Image.frombytes("L", (WIDTH // 4, HEIGHT // 4), noise).resize((WIDTH, HEIGHT), 0)
+            file = io.BytesIO()
+            image.save(file, "PNG")
+            data = b"no image %d" % number if number % BROKEN == BROKEN - 1 else file.getvalue()
+            rows.append({"id": f"doc{shard}_{number}", "image": {"bytes": data, "path": None}})
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_stream(str(folder / "corpus" / f"pages-{shard:03d}.arrow"), table.schema) as writer:
+            writer.write_table(table, 100)
+    asked = [
+        {"id": f"q{at}", "query": f"질문 {at}", "type": "text", "ground_truth": [f"doc0_{at % size}"]}
+        for at in range(queries)
+    ]
+    if asked:
+        pq.write_table(pa.Table.from_pylist(asked), folder / "qa.parquet")
+    return folder
+
+
+def settings_of(home: Path, seconds: float = 0.0) -> Settings:
+    """The settings of a home with these engines."""
+    profile: dict[str, Any] = {**PROFILE, "embedding": {"engine": "hashed", "dim": DIM}}
+    return replace(
+        Settings.of(home, profile, "synthetic"), layout=Bands(), recognition=configured(Digests, seconds=seconds)
+    )
+
+
+def materialize(home: Path, seconds: float = 0.0) -> None:
+    """Everything, over all shards, in one run of Dagster with a history in `home`."""
+    import dagster as dg
+
+    from definitions import definitions_of
+
+    os.environ["DAGSTER_HOME"] = str(home / "dagster")
+    settings = settings_of(home, seconds)
+    keys = settings.corpus.manifest.keys
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    with dg.DagsterInstance.get() as instance:
+        job = definitions_of(settings).resolve_implicit_global_asset_job_def()
+        job.execute_in_process(instance=instance, tags=tags)
+
+
+def make_home(home: Path, source: Path) -> Path:
+    """An empty home with the corpus indexed, and a history of Dagster."""
+    from resources.pages.indexing import index
+
+    (home / "dagster").mkdir(parents=True)
+    shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", home / "dagster")
+    index(str(source), home)
+    return home
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process took: peak of its memory in MiB, and the files that it has open."""
+
+    peak_mib: float
+    open_files: int
+
+    @classmethod
+    def now(cls) -> "Usage":
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return cls(peak / (2**20 if sys.platform == "darwin" else 2**10), len(os.listdir("/dev/fd")))
+
+
+@dataclass
+class Faults:
+    """Rows that a store lacks, has twice, or has with something else than their page."""
+
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.lost} lost, {self.doubled} doubled, {self.wrong} wrong"
+
+    def __iadd__(self, other: "Faults") -> "Faults":
+        self.lost, self.doubled, self.wrong = (
+            self.lost + other.lost,
+            self.doubled + other.doubled,
+            self.wrong + other.wrong,
+        )
+        return self
+
+    def count(self, wanted: Sequence[str], found: Sequence[str]) -> None:
+        owed, given = Counter(wanted), Counter(found)
+        self.lost += (owed - given).total()
+        self.doubled += (given - owed).total()
+
+
+def states(settings: Settings) -> dict[str, Counter[str]]:
+    """Rows of every table of pages by state."""
+    from kopub_assets.corpus_tables import CORPUS_TABLES
+
+    found: dict[str, Counter[str]] = {}
+    for table in CORPUS_TABLES.of_pages:
+        found[table.name] = Counter()
+        for shard in settings.corpus.manifest.keys:
+            found[table.name].update(settings.store.read(table.name, shard, ["state"])["state"].to_pylist())
+    return found
+
+
+def faults(settings: Settings) -> Faults:
+    """Every page against the source: in each table once, in the state that it must have, with the text of its bytes."""
+    from kopub_assets.corpus_tables import CORPUS_TABLES
+
+    found = Faults()
+    for shard in settings.corpus.manifest.keys:
+        source = {row.page_id: hashlib.sha256(row.data or b"").hexdigest() for row in settings.corpus.rows(shard)}
+        for table in CORPUS_TABLES.of_pages:
+            found.count(list(source), settings.store.read(table.name, shard, ["page_id"])["page_id"].to_pylist())
+        pages = settings.store.read(CORPUS_TABLES.pages.name, shard, ["page_id", "sha256"]).to_pylist()
+        found.wrong += sum(page["sha256"] != source.get(page["page_id"]) for page in pages)
+        for table in (CORPUS_TABLES.readings, CORPUS_TABLES.texts):
+            for row in settings.store.read(table.name, shard).to_pylist():
+                page_id, digest = row["page_id"], source.get(row["page_id"])
+                said = (row["markdown" if table is CORPUS_TABLES.readings else "text"] or "").split()
+                regions = REGIONS - _every(UNREAD, page_id)
+                lost = _every(BROKEN, page_id) or _every(NO_LAYOUT, page_id)
+                found.wrong += said != ([] if lost else [digest] * regions) or (row["state"] in MADE) == lost
+    return found

@@ -1,0 +1,201 @@
+"""Whatever happened to a home, no table ever holds what was not made from its page, and one full run mends it all.
+
+Hypothesis makes the histories up. KOPUB_TEST_HISTORIES sets how many, KOPUB_TEST_STEPS how long at most.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
+from resources.release.dataset.released_files import part_path
+from resources.states import MADE, State
+from tests.support.histories import BROKEN, TABLES, Corpus, History, killed_after
+
+IDS = ("a_1", "a_2", "a_3", "b_1", "b_2")
+_ids = strategies.sampled_from(IDS)
+_pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
+_corpora = strategies.lists(strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2)
+_assets = strategies.one_of(
+    strategies.just(TABLES),
+    strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
+    # Everything below a cut, and everything above it.
+    strategies.integers(1, len(TABLES) - 1).map(lambda at: TABLES[at:]),
+    strategies.integers(1, len(TABLES) - 1).map(lambda at: TABLES[:at]),
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """The rules write and index files, change engines, run, die; the invariant reads every table after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory(prefix="kopub-history-")
+        self.history = History(Path(self._folder.name, "home"))
+
+    @initialize(corpus=_corpora)
+    def begin(self, corpus: Corpus) -> None:
+        self._change(corpus, True)
+
+    @rule(data=strategies.data(), indexed=strategies.booleans())
+    def source_changes(self, data: strategies.DataObject, indexed: bool) -> None:
+        self._change(self._other(data), indexed)
+
+    @rule(data=strategies.data(), cut=strategies.integers(1, len(TABLES) - 1))
+    def source_changes_in_the_middle_of_a_run(self, data: strategies.DataObject, cut: int) -> None:
+        """Its first assets saw other files than those after them; an upgrade makes rows of all."""
+        self._upgrade(data)
+        self.history.materialize(TABLES[:cut])
+        self.history.assert_sound()
+        self._change(self._other(data), True)
+        self.history.materialize(TABLES[cut:])
+
+    @rule(hidden=strategies.booleans(), indexed=strategies.booleans())
+    def a_file_is_hidden_or_all_are_back(self, hidden: bool, indexed: bool) -> None:
+        if hidden:
+            (self.history.source / "corpus" / "data-0.arrow").unlink(missing_ok=True)
+        else:
+            self._change(self.history.corpus, indexed)
+
+    @rule(data=strategies.data())
+    def engine_is_another(self, data: strategies.DataObject) -> None:
+        self._upgrade(data)
+
+    @rule(which=strategies.sampled_from(["", "lose", "layout", "recognition", "embedding"]), page_id=_ids)
+    def engines_fail_or_are_repaired(self, which: str, page_id: str) -> None:
+        """A page of an engine fails, or a region of one, until they are repaired."""
+        if which:
+            engine = "recognition" if which == "lose" else which
+            getattr(self.history, engine)["lose" if which == "lose" else "fail_on"] = page_id
+        else:
+            self._repair()
+
+    @rule(assets=_assets, retry_partial=strategies.booleans())
+    def materialize(self, assets: Sequence[str], retry_partial: bool) -> None:
+        self.history.materialize(assets, retry_partial)
+
+    @rule(assets=_assets, die_on=_ids, engine=strategies.sampled_from(["layout", "recognition", "embedding"]))
+    def engine_breaks_down(self, assets: Sequence[str], die_on: str, engine: str) -> None:
+        """In the middle of a run, after some pages."""
+        fields: dict[str, Any] = getattr(self.history, engine)
+        fields["die_on"] = die_on
+        self.history.materialize(assets)
+        del fields["die_on"]
+
+    @rule(assets=_assets, writes=strategies.integers(0, 30))
+    def kill(self, assets: Sequence[str], writes: int) -> None:
+        with killed_after(writes):
+            self.history.materialize(assets)
+
+    @invariant()
+    def every_row_is_of_its_page(self) -> None:
+        self.history.assert_sound()
+
+    def teardown(self) -> None:
+        try:
+            if self.history.corpus:
+                self._ends_as_a_fresh_home()
+        finally:
+            self._folder.cleanup()
+
+    def _ends_as_a_fresh_home(self) -> None:
+        self._repair()
+        self._change(self.history.corpus, True)
+        self.history.materialize(retry_partial=True)
+        self.history.assert_sound()
+        fresh = History(Path(self._folder.name, "fresh"))
+        for fields in ("layout", "recognition", "embedding"):
+            setattr(fresh, fields, getattr(self.history, fields))
+        fresh.write(self.history.corpus)
+        fresh.index()
+        fresh.materialize()
+        made, wanted = self.history.tables(), fresh.tables()
+        assert made.keys() == wanted.keys()
+        for (asset, shard), table in made.items():
+            assert table.replace_schema_metadata(None).equals(wanted[asset, shard].replace_schema_metadata(None)), (
+                f"{asset} {shard} is not that of a fresh home"
+            )
+            assert set(table["state"].to_pylist()) <= {*MADE, State.QUARANTINED} - {State.PARTIAL}
+        assert not any(self.history.materialize().values()), "a run with nothing changed computed something"
+
+    def _change(self, corpus: Corpus, indexed: bool) -> None:
+        self.history.write(corpus)
+        if indexed:
+            self.history.index()
+
+    def _other(self, data: strategies.DataObject) -> Corpus:
+        """The same pages in another order, one with other bytes, all but the first file, or another corpus."""
+        corpus, kind = self.history.corpus, data.draw(strategies.sampled_from(["order", "bytes", "fewer", "another"]))
+        pages = [page for shard in corpus for page in shard]
+        if kind == "order":
+            ends = iter(data.draw(strategies.permutations(pages)))
+            return [[next(ends) for _ in shard] for shard in corpus]
+        if kind == "bytes":
+            changed = data.draw(strategies.sampled_from(pages))
+            other = data.draw(strategies.sampled_from([at for at in (0, 1, 2, BROKEN) if at != changed[1]]))
+            return [[(changed[0], other) if page == changed else page for page in shard] for shard in corpus]
+        return corpus[1:] if kind == "fewer" and len(corpus) > 1 else data.draw(_corpora)
+
+    def _upgrade(self, data: strategies.DataObject) -> None:
+        """Another revision of an engine, or the one it had before."""
+        self.history.layout["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.recognition["prompt"] = data.draw(strategies.sampled_from(["read", "look"]))
+        self.history.embedding["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.embedding["dim"] = data.draw(strategies.sampled_from([64, 64, 64, 16]))
+
+    def _repair(self) -> None:
+        for fields, names in (
+            (self.history.layout, ["fail_on"]),
+            (self.history.recognition, ["lose", "fail_on"]),
+            (self.history.embedding, ["fail_on"]),
+        ):
+            for name in names:
+                fields.pop(name, None)
+
+
+Histories.TestCase.settings = settings(
+    max_examples=int(os.environ.get("KOPUB_TEST_HISTORIES", "12")),
+    stateful_step_count=int(os.environ.get("KOPUB_TEST_STEPS", "10")),
+    derandomize="KOPUB_TEST_HISTORIES" not in os.environ,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+TestHistories = pytest.mark.slow(pytest.mark.timeout(1800)(Histories.TestCase))
+
+
+@pytest.mark.slow
+def test_the_release_after_a_history_is_that_of_a_fresh_home(tmp_path: Path):
+    history, fresh = History(tmp_path / "home"), History(tmp_path / "fresh")
+    history.write([[("a_1", 0), ("a_2", BROKEN)], [("b_1", 0), ("b_2", 0)]])
+    history.index()
+    history.recognition["lose"] = "b_1"
+    assert history.platform.run(last="shard_01").success
+    history.assert_sound()
+    history.write([[("b_2", 0), ("a_2", 0)], [("a_1", 1), ("b_1", 0)]])
+    history.index()
+    history.embedding["dim"] = 16
+    with killed_after(9):
+        history.materialize()
+    history.assert_sound()
+    del history.recognition["lose"]
+    fresh.write(history.corpus)
+    fresh.index()
+    fresh.embedding = history.embedding
+    assert history.platform.run(last="shard_01", tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert fresh.platform.run(last="shard_01").success
+    for shard in ("shard_00", "shard_01"):
+        released, wanted = (
+            {row["path"]: row for row in each.platform.store.read("hf_release", shard).to_pylist()}
+            for each in (history, fresh)
+        )
+        # That file tells which run made what.
+        assert released.pop(part_path("lineage", shard))["rows"] == wanted.pop(part_path("lineage", shard))["rows"]
+        assert released == wanted

@@ -1,0 +1,126 @@
+"""Engines whose results say which bytes they were given: a row of other bytes than its page's is then seen."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from resources.code_version import CodeVersion
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.errors import EngineError
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.states import State
+
+
+def sha256(data: bytes | memoryview | str) -> str:
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def witnessed_box(revision: str, digest: str) -> tuple[float, float, float, float]:
+    """The box of the first region of the page with bytes of this SHA-256; it fits a page of 16 pixels."""
+    part = int(sha256(revision + digest)[:4], 16) / 2**16
+    return (0.0, 0.0, 1.0 + 8 * part, 8.0)
+
+
+def witnessed_text(prompt: str, digest: str, box: Sequence[float]) -> str:
+    return f"{prompt} {digest} {box[2]}"
+
+
+def witnessed_vector(revision: str, said: str, dim: int) -> np.ndarray:
+    """A unit vector of `dim` equal parts, at most 256, with the signs of a hash; exact in float16 for powers of 4."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(sha256(revision + said)), np.uint8))[:dim]
+    return (bits.astype(np.float32) * 2 - 1) / np.float32(dim**0.5)
+
+
+class WitnessLayout(LayoutDetector):
+    """Two regions: the box of the first one tells the bytes. The page `fail_on` fails."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.witness", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})
+
+    revision: str = "r1"
+    fail_on: str = ""
+    die_on: str = ""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for page in pages:
+            digest = sha256(page.data)
+            _die(self.die_on, page)
+            if page.page_id == self.fail_on:
+                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+                continue
+            box = witnessed_box(self.revision, digest)
+            second = (0.0, 8.0, float(page.image.shape[1]), 16.0)
+            yield PageLayout(
+                page.page_id,
+                State.OK,
+                None,
+                (Region(0, "text", Task.TEXT, 0.5, box), Region(1, "text", Task.TEXT, 0.5, second)),
+            )
+
+
+class WitnessReader(Recognizer):
+    """The text of a region tells the bytes and the box; the last region of the page `lose` cannot be read."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})
+
+    prompt: str = "read"
+    lose: str = ""
+    fail_on: str = ""
+    die_on: str = ""
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for page, regions in pages:
+            digest = sha256(page.data)
+            _die(self.die_on, page)
+            lost = {self.lose: regions[-1:], self.fail_on: regions}.get(page.page_id, ())
+            yield page_reading(
+                page.page_id,
+                [
+                    RegionText(region.index, region.label, "", State.FAILED, "asked to fail", "error")
+                    if region in lost
+                    else RegionText(region.index, region.label, witnessed_text(self.prompt, digest, region.bbox))
+                    for region in regions
+                ],
+                (),
+            )
+
+
+class WitnessEmbedder(Embedder):
+    """The vector of a page tells its bytes, that of a text the text. Answers come in the reverse order."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("embedding.witness", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})
+
+    dim: int = 64
+    revision: str = "r1"
+    fail_on: str = ""
+    die_on: str = ""
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        for page in reversed(list(pages)):
+            _die(self.die_on, page)
+            yield self._embedding(page.page_id, sha256(page.data))
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return (self._embedding(*text) for text in reversed(list(texts)))
+
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.embed_texts(queries)
+
+    def _embedding(self, item_id: str, said: str) -> Embedding:
+        if item_id == self.fail_on:
+            return Embedding(item_id, State.FAILED, None, "asked to fail")
+        return Embedding(item_id, State.OK, witnessed_vector(self.revision, said, self.dim))
+
+
+def _die(die_on: str, page: Page) -> None:
+    if page.page_id == die_on:
+        raise EngineError("the engine is out of order; repair it and run again")

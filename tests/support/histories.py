@@ -1,0 +1,265 @@
+"""A home with a history: the loop of the assets on a corpus that changes, and what must hold at every moment."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from kopub_assets.graph import GRAPH
+from kopub_assets.materialize.asset import Run, ShardAsset
+from kopub_assets.materialize.checks import Problems
+from kopub_assets.materialize.provenance import SOURCE, footer_of
+from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
+from resources.errors import KopubError
+from resources.pages.indexing import index
+from resources.states import MADE, State
+from resources.store.append_log import AppendLog
+from resources.store.shard_store import ShardStore
+from resources.store.versions import Versions
+from tests.doubles.witness_engines import (
+    WitnessEmbedder,
+    WitnessLayout,
+    WitnessReader,
+    sha256,
+    witnessed_box,
+    witnessed_text,
+    witnessed_vector,
+)
+from tests.support.corpora import page_image, query, write_corpus
+from tests.support.harness import Platform
+
+TABLES = GRAPH.names[:-1]
+"""All but the release."""
+BROKEN = -1
+"""The variant of a page whose bytes are no image."""
+Corpus = list[list[tuple[str, int]]]
+"""By shard, pages of (id, variant): another variant, other bytes."""
+Row = dict[str, Any]
+Rows = dict[str, Row]
+
+
+class Killed(BaseException):
+    """The process is dead; nothing in the product may catch it."""
+
+
+@cache
+def encoded(page_id: str, variant: int) -> bytes:
+    if variant == BROKEN:
+        return f"no image of {page_id}".encode()
+    return page_image(int(sha256(page_id)[:6], 16) + variant, size=(16, 24))
+
+
+@contextmanager
+def killed_after(writes: int) -> Iterator[None]:
+    """The process dies in the change of the store after `writes` of them, and changes nothing from then on.
+
+    A journal is half cleared when the process dies in that.
+    """
+    left = [writes]
+
+    def dying(method: Any) -> Any:
+        def call(self: Any, *args: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == -1 and method is clear and self.names():
+                self.remove(self.names()[:1])
+            if left[0] < 0:
+                raise Killed
+            return method(self, *args, **named)
+
+        return call
+
+    clear = AppendLog.clear
+    places = [(ShardStore, "_put"), (AppendLog, "clear"), (Versions, "keep"), (Versions, "prune")]
+    patches = [patch.object(owner, name, dying(getattr(owner, name))) for owner, name in places]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    except Killed:
+        return
+    finally:
+        for each in patches:
+            each.stop()
+
+
+@dataclass
+class History:
+    """A platform of engines that tell the bytes they were given, and all its tables so far, by their content."""
+
+    home: Path
+    corpus: Corpus = field(default_factory=list)
+    layout: dict[str, Any] = field(default_factory=dict)
+    recognition: dict[str, Any] = field(default_factory=dict)
+    embedding: dict[str, Any] = field(default_factory=dict)
+    made: dict[tuple[str, str, str], Rows] = field(default_factory=dict)
+    """The rows of every table so far by asset, shard and content."""
+    bytes_of: dict[str, set[str]] = field(default_factory=dict)
+    """Every SHA-256 that a page ever had."""
+    runs: int = 0
+
+    @property
+    def platform(self) -> Platform:
+        """As a process sees it that starts now."""
+        engines = {
+            "layout": WitnessLayout(**self.layout),
+            "recognition": WitnessReader(**self.recognition),
+            "embedding": WitnessEmbedder(**self.embedding),
+        }
+        return Platform(self.home, engines)
+
+    @property
+    def source(self) -> Path:
+        return self.home / "source"
+
+    def write(self, corpus: Corpus) -> None:
+        """Other files in the folder of the source, which nobody has indexed yet."""
+        self.corpus = corpus
+        shards = [[(page_id, encoded(page_id, variant)) for page_id, variant in pages] for pages in corpus]
+        for pages in shards:
+            for page_id, data in pages:
+                self.bytes_of.setdefault(page_id, set()).add(sha256(data))
+        first, variant = corpus[0][0]
+        shutil.rmtree(self.source, ignore_errors=True)
+        write_corpus(self.source, shards, [query("q1", f"무엇 {variant}?", first), query("q2", "어디?", "a_1", "b_1")])
+
+    def index(self) -> None:
+        index(str(self.source), self.home)
+
+    def materialize(self, assets: Sequence[str] = TABLES, retry_partial: bool = False) -> dict[str, int]:
+        """Make the assets of all shards in their order; rows that were computed, by asset.
+
+        What cannot be made leaves the rest, as in a run of Dagster with a range of shards.
+        """
+        platform = self.platform
+        declared = GRAPH.declared(platform.resources())
+        shards = next(iter(declared.values())).corpus.manifest.keys
+        self.runs += 1
+        computed: dict[str, int] = {}
+        for name in TABLES:
+            if name in assets:
+                computed[name] = self._over_shards(declared[name], shards, retry_partial)
+        return computed
+
+    def _over_shards(self, asset: ShardAsset, shards: Sequence[str], retry_partial: bool) -> int:
+        tags = {RETRY_PARTIAL_TAG: str(retry_partial)}
+        run = Run(f"run-{self.runs}", tuple(shards), Problems(asset.checks, {}), _silent, _silent, tags=tags)
+        finished = {}
+        for shard in shards:
+            try:
+                finished[shard] = asset.make_shard(shard, run)
+            except KopubError:
+                continue
+        asset.finish(run, finished)
+        return sum(made.metadata["computed"] for made in finished.values())
+
+    def assert_sound(self) -> None:
+        """Every row of every table was made from its page's bytes, the ones that its parents' tables say."""
+        store = self.platform.store
+        for asset in TABLES:
+            for shard in store.published(asset):
+                footer = footer_of(store, asset, shard)
+                if (asset, shard, footer.content) not in self.made:
+                    parents = {
+                        parent: self.made[parent, shard, content]
+                        for parent, content in footer.made_from.items()
+                        if parent != SOURCE
+                    }
+                    rows = self._sound(asset, shard, parents)
+                    self.made[asset, shard, footer.content] = rows
+
+    def _sound(self, asset: str, shard: str, parents: Mapping[str, Rows]) -> Rows:
+        """The rows of a table by id. Raises `AssertionError` when one of them is not what its parents say."""
+        store = self.platform.store
+        table, key = store.read(asset, shard).to_pylist(), GRAPH.by_name[asset].table.key
+        rows = {row[key]: row for row in table}
+        assert len(rows) == len(table), f"{asset} {shard} holds a row twice"
+        engines = json.loads(store.metadata(asset, shard)["made_with"])["engines"]
+        parameters = engines[0]["parameters"] if engines else {}
+        for parent, of_parent in parents.items():
+            assert list(rows) == list(of_parent), f"{asset} {shard} has other pages than {parent}"
+        for row_id, row in rows.items():
+            above = {parent: of_parent[row_id] for parent, of_parent in parents.items()}
+            found, wanted = self._told(asset, row, above, parameters)
+            assert found == wanted, f"{asset} {shard} {row_id} says {found}, its page {wanted}"
+        return rows
+
+    def _told(self, asset: str, row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+        """What a row tells of the bytes behind it, and what it has to."""
+        if asset == "raw_pages":
+            return self._told_of_page(row)
+        lost = [parent["state"] for parent in above.values() if parent["state"] not in MADE]
+        if lost or row["state"] not in MADE:
+            return row["state"], lost[-1] if lost else State.FAILED
+        return _TOLD[asset](row, above, parameters)
+
+    def _told_of_page(self, row: Row) -> tuple[Any, Any]:
+        page_id = row["page_id"]
+        usable = page_id in self.bytes_of
+        known = self.bytes_of[page_id] if usable else set[str]().union(*self.bytes_of.values())
+        broken = not usable or row["sha256"] == sha256(encoded(page_id, BROKEN))
+        return (row["state"], row["sha256"] in known), (State.QUARANTINED if broken else State.OK, True)
+
+    def tables(self) -> dict[tuple[str, str], pa.Table]:
+        """The tables of the shards of the corpus that is indexed; those of others are nobody's concern."""
+        platform = self.platform
+        shards = platform.settings.corpus.manifest.keys
+        return {(asset, shard): platform.store.read(asset, shard) for asset in TABLES for shard in shards}
+
+
+def _layout(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    return tuple(row["regions"][0]["bbox"]), witnessed_box(parameters["revision"], above["raw_pages"]["sha256"])
+
+
+def _reading(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    digest, boxes = above["raw_pages"]["sha256"], [region["bbox"] for region in above["layout_regions"]["regions"]]
+    read = [region["state"] != State.FAILED for region in row["regions"]]
+    texts = [
+        witnessed_text(parameters["prompt"], digest, box) * was_read for box, was_read in zip(boxes, read, strict=True)
+    ]
+    found = [region["content"] for region in row["regions"]], row["state"]
+    return found, (texts, State.OK if all(read) else State.PARTIAL)
+
+
+def _text(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    reading = above["ocr_results"]
+    read = [region["content"] for region in reading["regions"] if region["state"] != State.FAILED]
+    return (row["text"], row["state"]), ("\n\n".join(read), reading["state"])
+
+
+def _image_vector(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    return _vector(row, above["raw_pages"]["sha256"], above["raw_pages"]["state"], parameters)
+
+
+def _text_vector(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    return _vector(row, above["parsed_texts"]["text"], above["parsed_texts"]["state"], parameters)
+
+
+def _query_vector(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    return _vector(row, row["query"], State.OK, parameters)
+
+
+def _vector(row: Row, said: str, state: str, parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+    wanted = witnessed_vector(parameters["revision"], said, parameters["dim"])
+    return (row["vector"], row["state"]), (wanted.tolist(), state)
+
+
+_TOLD = {
+    "layout_regions": _layout,
+    "ocr_results": _reading,
+    "parsed_texts": _text,
+    "corpus_image_embeddings": _image_vector,
+    "corpus_text_embeddings": _text_vector,
+    "query_embeddings": _query_vector,
+}
+"""What a made row of each table tells of the rows above it, and what it has to."""
+
+
+def _silent(line: str) -> None:
+    """Nobody reads the log."""
