@@ -106,6 +106,7 @@ def test_a_new_model_whose_boxes_are_the_same_redoes_only_the_layout(built: Plat
     assert computed(result, "ocr_results") == {"shard_00": 0}
 
 
+@pytest.mark.slow
 def test_the_data_version_follows_the_recipes(platform: Platform):
     def versions() -> dict[str, str]:
         result = platform.run()

@@ -90,6 +90,7 @@ def test_a_run_that_asks_for_it_pushes_in_one_commit(built: Platform, hub: Writa
     assert metadata["pushed_bytes"] == sum(len(hub.head.files[path].content) for path in hub.head.sent)
 
 
+@pytest.mark.slow
 def test_a_page_that_changes_moves_the_files_of_its_shard_alone(built: Platform, hub: WritableHub):
     assert run(built, PUSH).success
     changed = [("b_1", page_image(9)), ("b_2", page_image(1))]
@@ -101,6 +102,7 @@ def test_a_page_that_changes_moves_the_files_of_its_shard_alone(built: Platform,
     assert set(hub.uploads.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_closed_gate_fails_the_run_and_leaves_the_folder(platform: Platform, hub: WritableHub):
     broken = [("b_1", b"no image"), *pages("b_2", "b_3"), ("b_4", b"no"), ("b_5", b"no")]
     platform.reindex([pages("a_1", "a_2"), broken])
@@ -161,6 +163,7 @@ def test_what_the_hub_refuses_fails_the_run_in_one_line(
     assert load(built.home / "release", "pages").num_rows == 4
 
 
+@pytest.mark.slow
 def test_nothing_that_a_run_writes_holds_the_token(
     platform: Platform, hub: WritableHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
@@ -179,6 +182,7 @@ def test_nothing_that_a_run_writes_holds_the_token(
     assert not [path for path, content in written.items() if WRITER.encode() in content or READER.encode() in content]
 
 
+@pytest.mark.slow
 def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(platform: Platform, hub: WritableHub):
     first = run(platform)
     folder = platform.home / "release"

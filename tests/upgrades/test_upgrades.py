@@ -140,6 +140,7 @@ READING = ("ocr_results", "parsed_texts", "corpus_text_embeddings")
 VECTORS = ("corpus_image_embeddings", "corpus_text_embeddings", "query_embeddings")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "requested", "released"),
     [
@@ -309,6 +310,7 @@ def test_a_table_whose_parent_is_gone_waits(platform: Platform, nights: Nights):
     assert nights.tick(2.1) == of({"shard_00"}, *READING)
 
 
+@pytest.mark.slow
 def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights):
     other_embedder(platform)
     requested = nights.tick(2.1)
