@@ -62,7 +62,7 @@ class PageReader:
         data = bytes(self._encoded(row))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise SourceError(
-                f"{self._file.path}: row {row} does not hold the bytes that raw_pages saw of {ids.shown(page_id)}: "
+                f"{self._file.path}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
         return Page(page_id, data)
