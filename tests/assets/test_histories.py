@@ -85,8 +85,10 @@ class Histories(RuleBasedStateMachine):
         """In the middle of a run, after some pages."""
         fields: dict[str, Any] = getattr(self.history, engine)
         fields["die_on"] = die_on
-        self.history.materialize(assets)
-        del fields["die_on"]
+        try:
+            self.history.materialize(assets)
+        finally:
+            del fields["die_on"]
 
     @rule(assets=_assets, writes=strategies.integers(0, 30))
     def kill(self, assets: Sequence[str], writes: int) -> None:
