@@ -1,7 +1,7 @@
 """`kopub diff`: a shard before and after an upgrade."""
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,6 @@ from rich.text import Text
 
 from resources.errors import KopubError, SourceError, UndecodableImage
 from resources.printable import visible
-from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,17 +25,6 @@ if TYPE_CHECKING:
     from resources.recognition.read_regions import ReadRegion
     from resources.store.shard_store import ShardStore
 
-_COLUMNS: Mapping[str, list[str] | None] = {
-    TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
-    TABLES.regions.name: ["page_id", "regions", "state"],
-    TABLES.readings.name: ["page_id", "regions", "state"],
-    TABLES.texts.name: ["page_id", "state"],
-    **{
-        table.name: [table.key, "vector", "state"]
-        for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
-    },
-}
-"""The columns of each asset that are compared."""
 _LISTED = 20
 """Pages on a terminal; the files have them all."""
 _LINE = 200
@@ -72,6 +60,7 @@ def diff(
     from resources.diff.compare import VECTORS, compare
     from resources.diff.html import render
     from resources.files import replace_bytes
+    from resources.store.corpus_tables import TABLES
 
     settings = load_settings()
     store = settings.store
@@ -105,10 +94,20 @@ def _addressed(address: str, version: str) -> tuple[str, str]:
 
 
 def _tables(store: "ShardStore", shard: str, versions: "Versions", left_out: Set[str]) -> "dict[str, pa.Table]":
+    from resources.store.corpus_tables import TABLES
+
+    columns = {
+        TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
+        TABLES.regions.name: ["page_id", "regions", "state"],
+        TABLES.readings.name: ["page_id", "regions", "state"],
+        TABLES.texts.name: ["page_id", "state"],
+    }
+    for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors):
+        columns[vectors.name] = [vectors.key, "vector", "state"]
     return {
-        asset: store.read(asset, shard, _COLUMNS[asset], version)
+        asset: store.read(asset, shard, columns[asset], version)
         for asset, version in versions.items()
-        if asset in _COLUMNS and asset not in left_out
+        if asset in columns and asset not in left_out
     }
 
 

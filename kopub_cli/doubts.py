@@ -10,7 +10,6 @@ from rich.text import Text
 
 from kopub_cli.indexed_corpus import corpus_check, materialize_command, open_settings
 from resources.printable import visible
-from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -39,6 +38,7 @@ def doubtful_pages(settings: "Settings") -> tuple[list[tuple[str, "DoubtfulPage"
 
     Texts of another corpus than the indexed one are left out, which standard error says.
     """
+    from resources.store.corpus_tables import TABLES
     from resources.texts.text_quality import doubtful
 
     is_of_corpus = corpus_check(settings).look()

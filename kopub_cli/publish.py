@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from kopub_cli.indexed_corpus import open_settings, require_indexed
-from resources.store.corpus_tables import RELEASED_FILES
 
 
 def publish(
@@ -16,6 +15,7 @@ def publish(
     from kopub_assets.hf_release import HfRelease
     from resources.release.hub.publishing import publish as push
     from resources.release.hub.publishing import require_fit, whole
+    from resources.store.corpus_tables import RELEASED_FILES
 
     settings = open_settings()
     require_indexed(settings, [RELEASED_FILES.name])

@@ -11,7 +11,6 @@ from rich.table import Table
 from kopub_cli.indexed_corpus import corpus_check, materialize_command, open_settings
 from resources.printable import visible
 from resources.states import FINAL, LOST, State, count_states
-from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from kopub_assets.upgrades.stale_scan import Survey
@@ -191,6 +190,7 @@ class _Unfinished:
 
 
 def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_Unfinished]:
+    from resources.store.corpus_tables import TABLES
     from resources.store.shard_store import JOURNAL
 
     store = settings.store
@@ -209,6 +209,8 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
 
 def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
     """The ids that the indexed corpus has in a shard, as far as they are known without reading its pages."""
+    from resources.store.corpus_tables import TABLES
+
     if asset == TABLES.query_vectors.name:
         return {query.query_id for query in settings.corpus.queries(shard)}
     if is_of_corpus(TABLES.pages.name, shard):

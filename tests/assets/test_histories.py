@@ -21,7 +21,9 @@ from tests.support.histories import BROKEN, TABLES, Corpus, History, killed_afte
 IDS = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
-_corpora = strategies.lists(strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2)
+_corpora: strategies.SearchStrategy[Corpus] = strategies.lists(
+    strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2
+)
 _assets = strategies.one_of(
     strategies.just(TABLES),
     strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
@@ -142,7 +144,9 @@ class Histories(RuleBasedStateMachine):
             changed = data.draw(strategies.sampled_from(pages))
             other = data.draw(strategies.sampled_from([at for at in (0, 1, 2, BROKEN) if at != changed[1]]))
             return [[(changed[0], other) if page == changed else page for page in shard] for shard in corpus]
-        return corpus[1:] if kind == "fewer" and len(corpus) > 1 else data.draw(_corpora)
+        if kind == "fewer" and len(corpus) > 1:
+            return corpus[1:]
+        return list(data.draw(_corpora))
 
     def _upgrade(self, data: strategies.DataObject) -> None:
         """Another revision of an engine, or the one it had before."""
