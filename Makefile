@@ -4,15 +4,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DAGSTER_HOME ?= $(CURDIR)/.dagster
 export DAGSTER_HOME
+# The files of tests are spread over the cores; tests/conftest.py keeps those that wait for other processes together.
+PARALLEL := --numprocesses logical --maxprocesses 8 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test check lock clean
+.PHONY: help setup demo ui test test-fast check lock lock-recipes clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
 
 setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
-	@mkdir -p "$(DAGSTER_HOME)"
+	@$(BIN)/python deploy/local/instance.py
 	@deploy/tessdata.sh $(BIN)/python
 
 demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
@@ -24,14 +26,22 @@ ui: setup ## The Dagster UI on http://127.0.0.1:3000
 	$(BIN)/dagster dev -w workspace.yaml
 
 test: setup ## The tests; those of the GPU engines run when torch is installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
-check: setup ## Lint, types, layers, and that the definitions load
+test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu"
+
+check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml
+
+lock-recipes: ## Lock the code behind every version as it is, where results did not change
+	$(BIN)/python -m tools.recipes_lock --write
+	$(BIN)/python -m tools.settings_doc
 
 lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate \
@@ -49,8 +59,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
-# The database is made here, once: two processes that make it at the same time fail.
 .env: deploy/local/dagster.yaml | $(VENV)/.installed
-	@mkdir -p .dagster "$(DAGSTER_HOME)" && ln -sf ../deploy/local/dagster.yaml .dagster/dagster.yaml
-	@$(BIN)/dagster instance migrate > .dagster/migrate.log 2>&1 || { cat .dagster/migrate.log; exit 1; }
+	@mkdir -p .dagster
+	@[ -e .dagster/dagster.yaml ] || ln -s ../deploy/local/dagster.yaml .dagster/dagster.yaml || [ -e .dagster/dagster.yaml ]
 	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@

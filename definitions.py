@@ -3,21 +3,29 @@
 import click
 import dagster as dg
 
+from kopub_assets import command_line
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.sensor import with_upgrades
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError
 from resources.printable import visible
+from resources.store.reachable import require_reachable
 
 
 @dg.definitions
 def definitions() -> dg.Definitions:
     """Assets and resources of the profile. Dagster prints a `click` error as one line, and any other as a traceback."""
     try:
-        return definitions_of(load_settings())
+        settings = load_settings()
+        if command_line.at_terminal():
+            require_reachable(settings.store.url)
+        loaded = definitions_of(settings)
+        names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
+        command_line.install(names, settings.corpus.manifest.keys)
     except KopubError as error:
         raise click.ClickException(visible(str(error))) from None
+    return loaded
 
 
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:

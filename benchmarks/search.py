@@ -1,14 +1,14 @@
 """What a search takes over a corpus of the reference's size: time, memory, and what it finds.
 
-    python benchmarks/search.py [--pages 40781] [--dim 2048] [--queries 50] [--graph]
+    python benchmarks/search.py [--pages 40781] [--dim 2048] [--queries 50]
 
 Pages are made up: vectors about the centres of 361 documents, and text. The tables are written to a
 temporary folder; questions are random directions near a page, and sentences for the whole way from
-words to passages. The plain way is NumPy, float32, one product. Two threads at most. `--graph` also
-builds the graph that very large corpora are searched by.
+words to passages. The plain way is NumPy, float32, one product. Two threads at most.
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
@@ -28,7 +28,8 @@ from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.pages.manifest import shard_key
 from resources.search.nearest import Vectors
 from resources.search.search_options import By
-from resources.search.searcher import ASSETS, Searcher
+from resources.search.searcher import VECTORS, Searcher
+from resources.store.lineage_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, RAW_PAGES, page_embeddings
 from resources.store.shard_store import ShardStore
 
@@ -50,7 +51,7 @@ WORDS = [
     "지역",
     "산업",
 ]
-ASSET = ASSETS[By.TEXT]
+ASSET = VECTORS[By.TEXT]
 
 
 def main() -> None:
@@ -58,7 +59,6 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=40_781)
     parser.add_argument("--dim", type=int, default=2048)
     parser.add_argument("--queries", type=int, default=50)
-    parser.add_argument("--graph", action="store_true")
     arguments = parser.parse_args()
     out = Console(highlight=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -99,8 +99,8 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     out.print(f"words to pages with passages: {timed(searcher.search, sentences)}")
     out.print(f"memory for it, the engine among it: {grown(before)}")
 
-    matrix = np.concatenate([part.matrix for part in vectors.parts]).astype(np.float32)
-    ids = [page for part in vectors.parts for page in part.table["page_id"].to_pylist()]
+    matrix = np.concatenate([shard.matrix for shard in vectors.shards]).astype(np.float32)
+    ids = [page for shard in vectors.shards for page in shard.table["page_id"].to_pylist()]
 
     def plain(query: np.ndarray) -> list[str]:
         scores = matrix @ query
@@ -109,15 +109,6 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
 
     out.print(f"the plain way: {timed(plain, questions)}, {matrix.nbytes / 1e6:.0f} MB of float32")
     out.print(f"recall@{TOP} against it: {recall(vectors, questions, plain):.4f}")
-    if arguments.graph:
-        started, spent = time.perf_counter(), time.process_time()
-        vectors.build()
-        out.print(f"graph: built in {since(started):.0f} s, {time.process_time() - spent:.0f} CPU s")
-        size = sum(file.stat().st_size for file in (folder / "search" / ASSET).glob("*.usearch"))
-        out.print(
-            f"  {size / 1e6:.0f} MB, nearest {TOP}: {timed(lambda query: vectors.nearest(query, TOP), questions)}"
-        )
-        out.print(f"  recall@{TOP}: {recall(vectors, questions, plain):.4f}")
 
 
 def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float]:
@@ -157,7 +148,9 @@ def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.
     rows = [{"page_id": page_id, **same, "vector": None} for page_id in page_ids]
     table = pa.Table.from_pylist(rows, page_embeddings(vectors.shape[1]))
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), vectors.shape[1])
-    store.write(ASSET, shard, table.set_column(1, table.schema.field(1), column), {"recipe": shard})
+    made_with = json.dumps({"engines": [HashedEmbedder(dim=vectors.shape[1]).recipe()]})
+    stamp = {"recipe": shard, MADE_WITH: made_with}
+    store.write(ASSET, shard, table.set_column(1, table.schema.field(1), column), stamp)
     known = {"format": "PNG", "width": 2480, "height": 3508, "sha256": "", "source": shard, "doc_id": shard}
     raw = [
         {"page_id": page_id, "page_idx": row, "page_no": row + 1, **known, **same}

@@ -9,14 +9,14 @@ from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.store.schemas import page_embeddings
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 
 class CorpusImageEmbeddings(VectorTable):
     """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
 
-    table: ClassVar[Table] = Table("corpus_image_embeddings", page_embeddings)
+    table: ClassVar[Table] = TABLES.image_vectors
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
     parents = (RawPages,)
 

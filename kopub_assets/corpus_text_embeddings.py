@@ -8,14 +8,14 @@ from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.parsed_texts import ParsedTexts
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.store.schemas import page_embeddings
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 
 class CorpusTextEmbeddings(VectorTable):
     """The vector of every page's text: float16 of L2 norm 1, compared with query vectors by dot product."""
 
-    table: ClassVar[Table] = Table("corpus_text_embeddings", page_embeddings)
+    table: ClassVar[Table] = TABLES.text_vectors
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
     parents = (ParsedTexts,)
 

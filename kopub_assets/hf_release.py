@@ -17,6 +17,7 @@ from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.costs import Account
+from kopub_assets.materialize.provenance import footer_of
 from kopub_assets.materialize.rows import Work
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
@@ -37,7 +38,9 @@ from resources.release.verify import verify
 from resources.retrieval.run_history import SCORES
 from resources.states import LOST
 from resources.store import ledger, schemas
+from resources.store.corpus_tables import RELEASED_FILES
 from resources.store.table import Table
+from resources.store.table_source import SOURCE
 
 EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")
 VERIFIED = Check("verified", "Files, hashes, counts, columns and joins are right, and it loads.")
@@ -59,7 +62,7 @@ class HfRelease(ShardAsset):
     names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
 
-    table: ClassVar[Table] = Table("hf_release", schemas.HF_RELEASE, key="path")
+    table: ClassVar[Table] = RELEASED_FILES
     code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
     group: ClassVar[str] = "release"
     parents = (
@@ -87,7 +90,8 @@ class HfRelease(ShardAsset):
             tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages)
             pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
             missing = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
-            run.problems.note(EVERY_PAGE_RELEASED.name, shard, missing if known != pages else None)
+            problem = missing if known != pages else self._of_another_corpus(shard)
+            run.problems.note(EVERY_PAGE_RELEASED.name, shard, problem)
             run.problems.note(VERIFIED.name, shard, None)
             run.problems.stop_at(shard)
             with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
@@ -125,6 +129,13 @@ class HfRelease(ShardAsset):
         pushed = publish(about, self.engine, self.resources["hub"], self.store, run.config.tag or None, run.log)
         for made in finished.values():
             made.metadata.update(_push(pushed))
+
+    def _of_another_corpus(self, shard: str) -> str | None:
+        for asset in (RawPages, QueryEmbeddings):
+            made_from = footer_of(self.store, asset.table.name, shard).made_from
+            if made_from[SOURCE] != asset(self.resources).source(shard):
+                return f"{asset.table} was made from another corpus than the one that is indexed: materialize it again"
+        return None
 
     def _has(self, shard: str) -> bool:
         return self.store.has(self.name, shard)

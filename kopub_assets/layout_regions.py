@@ -16,7 +16,7 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import Region
-from resources.store import schemas
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
@@ -28,7 +28,7 @@ class LayoutRegions(RowTable):
     A page with ink but without regions is `failed`, never silently empty.
     """
 
-    table: ClassVar[Table] = Table("layout_regions", schemas.LAYOUT_REGIONS)
+    table: ClassVar[Table] = TABLES.regions
     code_version: ClassVar[CodeVersion] = CodeVersion("layout_regions", {1: "the first release"})
     group: ClassVar[str] = "reading"
     parents = (RawPages,)

@@ -20,7 +20,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.read_regions import KINDS
 from resources.recognition.readings import PageReading
 from resources.states import State
-from resources.store import schemas
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 from resources.texts.markdown import page_markdown
 
@@ -34,7 +34,7 @@ class OcrResults(RowTable):
     A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
     """
 
-    table: ClassVar[Table] = Table("ocr_results", schemas.OCR_RESULTS)
+    table: ClassVar[Table] = TABLES.readings
     code_version: ClassVar[CodeVersion] = CodeVersion("ocr_results", {1: "the first release"})
     group: ClassVar[str] = "reading"
     parents = (RawPages, LayoutRegions)

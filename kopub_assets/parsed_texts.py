@@ -15,7 +15,7 @@ from kopub_assets.ocr_results import OcrResults
 from resources.code_version import CodeVersion
 from resources.recognition.read_regions import region_texts
 from resources.states import State
-from resources.store import schemas
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 from resources.texts.plain_text import page_text
 from resources.texts.text_quality import Box, doubtful, doubts, total
@@ -37,7 +37,7 @@ class ParsedTexts(RowTable):
     A text that looks wrong keeps its state: `doubt` and `doubts` say so.
     """
 
-    table: ClassVar[Table] = Table("parsed_texts", schemas.PARSED_TEXTS)
+    table: ClassVar[Table] = TABLES.texts
     code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
     group: ClassVar[str] = "reading"
     parents = (OcrResults,)

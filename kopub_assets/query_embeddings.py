@@ -14,7 +14,7 @@ from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
 from resources.fingerprints import fingerprint
 from resources.pages.queries import SHARD, read_table
-from resources.store import schemas
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class QueryEmbeddings(VectorTable):
     empty tables.
     """
 
-    table: ClassVar[Table] = Table("query_embeddings", schemas.query_embeddings, key="query_id")
+    table: ClassVar[Table] = TABLES.query_vectors
     code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
 
     def source(self, shard: str) -> str:

@@ -16,7 +16,7 @@ from resources.errors import UndecodableImage
 from resources.fingerprints import fingerprint
 from resources.pages.images import inspect
 from resources.states import State
-from resources.store import schemas
+from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 
@@ -27,7 +27,7 @@ class RawPages(RowTable):
     is quarantined with the reason.
     """
 
-    table: ClassVar[Table] = Table("raw_pages", schemas.RAW_PAGES)
+    table: ClassVar[Table] = TABLES.pages
     code_version: ClassVar[CodeVersion] = CodeVersion("raw_pages", {1: "the first release"})
     group: ClassVar[str] = "pages"
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})

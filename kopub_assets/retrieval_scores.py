@@ -7,9 +7,11 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.corpus_tables import CORPUS_TABLES
+from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
+from kopub_assets.query_embeddings import QueryEmbeddings
+from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.embedding.base import Embedder
@@ -20,8 +22,10 @@ from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import ALL, SCORES
 from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, Source
 
 NO_DROP = "no_significant_drop"
 
@@ -35,10 +39,10 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
         deps=[
             dg.AssetDep(table.name, partition_mapping=dg.AllPartitionMapping())
             for table in (
-                CORPUS_TABLES.texts,
-                CORPUS_TABLES.image_vectors,
-                CORPUS_TABLES.text_vectors,
-                CORPUS_TABLES.query_vectors,
+                TABLES.texts,
+                TABLES.image_vectors,
+                TABLES.text_vectors,
+                TABLES.query_vectors,
             )
         ],
         # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
@@ -55,13 +59,22 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
     def materialize(
         context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
     ):
-        yield from _measured(context, store, corpus, embedding, gates)
+        roots = {asset.table.name: asset for asset in (RawPages, QueryEmbeddings)}
+        resources = {"store": store, "corpus": corpus, "embedding": embedding}
+        yield from _measured(
+            context, store, corpus, embedding, gates, lambda asset, shard: roots[asset](resources).source(shard)
+        )
 
     return materialize
 
 
 def _measured(
-    context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
+    context: dg.AssetExecutionContext,
+    store: ShardStore,
+    corpus: Corpus,
+    embedding: Embedder,
+    gates: Gates,
+    sources: Source,
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
 
@@ -70,8 +83,9 @@ def _measured(
     compared with this one.
     """
     try:
-        with store.exclusive(SCORES, ALL):
-            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim)
+        with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
+            check = CorpusCheck(store, sources)
+            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim, check)
             measured = measure(store, searched, bool(gates.override), context.log.info)
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.indexed_corpus import open_settings
 from kopub_cli.plan import duration
 from resources.printable import visible
 
@@ -19,9 +20,7 @@ def costs(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the time and GPU time of all pages that were ever computed, and the costliest."""
-    from resources.config.settings import load_settings
-
-    shown = spent(load_settings(), top)
+    shown = spent(open_settings(), top)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:

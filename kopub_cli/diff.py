@@ -1,9 +1,48 @@
 """`kopub diff`: a shard before and after an upgrade."""
 
+import json
+from collections.abc import Callable, Mapping, Set
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from resources.errors import KopubError, SourceError, UndecodableImage
+from resources.printable import visible
+from resources.store.corpus_tables import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kopub_assets.upgrades.table_versions import Versions
+    from resources.diff.compare import PageDiff, ShardDiff
+    from resources.diff.damage import Damage
+    from resources.diff.html import Picture, Upgrade
+    from resources.pages.corpus import Corpus
+    from resources.recognition.read_regions import ReadRegion
+    from resources.store.shard_store import ShardStore
+
+_COLUMNS: Mapping[str, list[str] | None] = {
+    TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
+    TABLES.regions.name: ["page_id", "regions", "state"],
+    TABLES.readings.name: ["page_id", "regions", "state"],
+    TABLES.texts.name: ["page_id", "state"],
+    **{
+        table.name: [table.key, "vector", "state"]
+        for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
+    },
+}
+"""The columns of each asset that are compared."""
+_LISTED = 20
+"""Pages on a terminal; the files have them all."""
+_LINE = 200
+"""Characters of what differs about an engine: two revisions, or the beginning of two prompts."""
+_PICTURE_BYTES = 100_000
+"""Of a page in the HTML file, so that its print can be read."""
 
 
 def diff(
@@ -28,6 +67,171 @@ def diff(
     a text is the number of characters lost, changed or added, and ten for
     every number that is another.
     """
-    from kopub_cli.differences import show_differences
+    from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, edition
+    from resources.config.settings import load_settings
+    from resources.diff.compare import VECTORS, compare
+    from resources.diff.html import render
+    from resources.files import replace_bytes
 
-    show_differences(old, new, html, pages, as_json)
+    settings = load_settings()
+    store = settings.store
+    shard, old_name = _addressed(old, PREVIOUS)
+    other, new_name = _addressed(new or shard, CURRENT)
+    if other != shard:
+        raise KopubError(f"{old} and {new} are two shards: name two versions of one")
+    settings.corpus.manifest.shard(shard)
+    versions = edition(store, shard, old_name), edition(store, shard, new_name)
+    same = {asset for asset in VECTORS if versions[0].get(asset) == versions[1].get(asset)}
+    tables = [_tables(store, shard, version, same) for version in versions]
+    upgrades = _upgrades(store, shard, *versions)
+    found = compare(*tables)
+    if html is not None:
+        raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
+        picture = _picture_of(settings.corpus, shard, raw)
+        page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
+        replace_bytes(html, page.encode("utf-8", "backslashreplace"))
+    if as_json:
+        shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
+        typer.echo(json.dumps({**shown, **_as_json(found)}, ensure_ascii=False, indent=1))
+    else:
+        _show(shard, (old_name, new_name), found, upgrades, Console())
+        if html is not None:
+            typer.echo(f"wrote {html}")
+
+
+def _addressed(address: str, version: str) -> tuple[str, str]:
+    shard, _, named = address.partition("@")
+    return shard, named or version
+
+
+def _tables(store: "ShardStore", shard: str, versions: "Versions", left_out: Set[str]) -> "dict[str, pa.Table]":
+    return {
+        asset: store.read(asset, shard, _COLUMNS[asset], version)
+        for asset, version in versions.items()
+        if asset in _COLUMNS and asset not in left_out
+    }
+
+
+def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions") -> "list[Upgrade]":
+    """The tables that differ between two versions of a shard, with the settings that differ."""
+    from kopub_assets.graph import GRAPH
+    from kopub_assets.upgrades.plan import differences
+    from resources.diff.html import Upgrade
+    from resources.store.lineage_rows import MADE_WITH
+
+    found = []
+    for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
+        before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
+        section = GRAPH.by_name[asset].engine_section or asset
+        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
+        found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
+    return found
+
+
+def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
+    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
+    from resources.diff.html import Picture
+    from resources.pages.drawing import preview
+
+    pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
+
+    def picture(page_id: str) -> "Picture | None":
+        if page_id not in pages:
+            return None
+        try:
+            with corpus.reader(shard) as source:
+                image = source.page(page_id, pages[page_id]["page_idx"], pages[page_id]["sha256"]).image
+        except (SourceError, UndecodableImage):
+            return None
+        height, width = image.shape[:2]
+        return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
+
+    return picture
+
+
+def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
+    out.print(Text(f"{shard}: {visible(names[0])} and {visible(names[1])}", style="bold"))
+    for upgrade in upgrades:
+        why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
+        out.print(Text(f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}"), soft_wrap=True)
+    kinds = ", ".join(f"{found.kinds[kind]} {kind}" for kind in ("added", "removed", "moved", "relabelled"))
+    out.print(f"{len(found.changed)} of {found.pages} pages differ", highlight=False)
+    out.print(f"regions   {kinds}, {found.kinds['text']} read otherwise", highlight=False, soft_wrap=True)
+    out.print(f"text      {_harm(found.damage)}", highlight=False, soft_wrap=True)
+    labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
+    out.print(Text(f"labels    {labels or 'as many of each as before'}"), soft_wrap=True)
+    for asset, change in found.vectors.items():
+        lowest = "".join(f", lowest {cosine:.4f} {visible(row_id)}" for cosine, row_id in change.lowest[:1])
+        line = change.problem or f"cosine {change.mean:.4f} on average over {change.compared}{lowest}"
+        out.print(Text(f"{asset}  {line}"), soft_wrap=True)
+    if found.changed:
+        out.print()
+        out.print(_listing(found))
+
+
+def _harm(damage: "Damage") -> str:
+    named = {
+        "characters lost": damage.lost,
+        "changed": damage.changed,
+        "added": damage.added,
+        "numbers": damage.numbers,
+    }
+    return ", ".join(f"{count:,} {name}" for name, count in named.items())
+
+
+def _listing(found: "ShardDiff") -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("page", overflow="fold")
+    for column in ("damage", "lost", "changed", "added", "numbers", "regions"):
+        table.add_column(column, justify="right")
+    table.add_column("state", style="red", overflow="fold")
+    for page in found.changed[:_LISTED]:
+        harm = page.damage
+        counts = map(str, (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
+        regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
+        table.add_row(Text(visible(page.page_id)), *counts, regions, Text(_ends(page)))
+    if len(found.changed) > _LISTED:
+        table.add_row(f"{len(found.changed) - _LISTED} more")
+    return table
+
+
+def _ends(page: "PageDiff") -> str:
+    return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
+
+
+def _region(region: "ReadRegion | None") -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
+def _as_json(found: "ShardDiff") -> dict[str, Any]:
+    def scored(damage: "Damage") -> dict[str, int]:
+        return {"score": damage.score, **asdict(damage)}
+
+    return {
+        "pages": found.pages,
+        "kinds": dict(found.kinds),
+        "damage": scored(found.damage),
+        "labels": {label: {"old": old, "new": new} for label, (old, new) in found.labels.items()},
+        "vectors": {asset: asdict(change) for asset, change in found.vectors.items()},
+        "changed": [
+            {
+                "page_id": page.page_id,
+                "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
+                "damage": scored(page.damage),
+                "regions": {"old": len(page.old), "new": len(page.new)},
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": scored(change.damage),
+                    }
+                    for change in page.changes
+                ],
+            }
+            for page in found.changed
+        ],
+    }

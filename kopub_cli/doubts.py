@@ -8,7 +8,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from kopub_cli.indexed_corpus import corpus_check, materialize_command, open_settings
 from resources.printable import visible
+from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -20,9 +22,7 @@ def doubts(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
 ) -> None:
     """List the pages whose text looks wrong, worst first. Their state is unchanged; look at them."""
-    from resources.config.settings import load_settings
-
-    found, pages = doubtful_pages(load_settings())
+    found, pages = doubtful_pages(open_settings())
     if as_json:
         for shard, page in found:
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
@@ -35,17 +35,27 @@ def doubts(
 
 
 def doubtful_pages(settings: "Settings") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
-    """(shard, page) of every text that looks wrong, worst first, and how many texts there are."""
+    """(shard, page) of every text that looks wrong, worst first, and how many texts there are.
+
+    Texts of another corpus than the indexed one are left out, which standard error says.
+    """
     from resources.texts.text_quality import doubtful
 
+    is_of_corpus = corpus_check(settings).look()
     found: list[tuple[str, DoubtfulPage]] = []
-    pages = 0
+    pages = left_out = 0
     for shard in settings.corpus.manifest.keys:
-        # A table of an earlier release has no such column until it is made again.
-        if settings.store.has("parsed_texts", shard) and "doubt" in settings.store.columns("parsed_texts", shard):
-            table = settings.store.read("parsed_texts", shard, ["page_id", "doubt", "doubts"])
-            found += [(shard, page) for page in doubtful(table)]
-            pages += len(table) - table["doubt"].null_count
+        if not settings.store.has(TABLES.texts.name, shard):
+            continue
+        if not is_of_corpus(TABLES.texts.name, shard):
+            left_out += 1
+            continue
+        table = settings.store.read(TABLES.texts.name, shard, ["page_id", "doubt", "doubts"])
+        found += [(shard, page) for page in doubtful(table)]
+        pages += len(table) - table["doubt"].null_count
+    if left_out:
+        says = f"{left_out} shards are left out: their {TABLES.texts.name} are of another corpus than the indexed one"
+        typer.echo(f"{says}; run `{materialize_command(settings)}`", err=True)
     return sorted(found, key=lambda entry: -entry[1].doubt), pages
 
 

@@ -1,9 +1,25 @@
-"""`kopub lineage`: the way of a page or a vector through the platform, and its pictures."""
+"""`kopub lineage`: how a page or a vector came to be, and its pictures."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from resources.errors import KopubError
+from resources.printable import visible
+
+if TYPE_CHECKING:
+    from resources.pages.corpus import Corpus
+    from resources.store.shard_store import ShardStore
+
+_VALUE = 2000
+"""Characters of a prompt or another parameter; `--json` has all of them."""
+_CONTENT = 60
+"""Characters of a region's text in the table: what tells it from its neighbours."""
 
 
 def lineage(
@@ -27,7 +43,172 @@ def lineage(
     also where those tables were replaced since. Ends with status 1 when the
     image in the source is not the one that was read.
     """
-    from kopub_cli.origins import show_origins
+    from kopub_assets.upgrades.lineage import chain
+    from resources.config.settings import load_settings
 
-    if not show_origins(row_id, as_json, crop, region):
+    settings = load_settings()
+    asset, kind, row_id, shard = _meant(settings.store, row_id, settings.corpus.manifest.keys)
+    shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)
+    if as_json:
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+    else:
+        _show(shown, Console())
+    if crop is not None:
+        for path in write_pictures(settings.corpus, shown, crop, region):
+            typer.echo(f"wrote {path}", err=as_json)
+    if shown["source"] and not shown["source"]["unchanged"]:
         raise typer.Exit(1)
+
+
+def _meant(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
+    """The asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
+    from kopub_assets.graph import GRAPH
+    from kopub_assets.upgrades.lineage import find, holds
+
+    asset, _, rest = given.partition("/")
+    if asset not in GRAPH.names:
+        places = find(store, given, shards)
+        if len(places) > 1:
+            raise KopubError(
+                f"a page and a query are called {given!r}: say raw_pages/{given} or query_embeddings/{given}"
+            )
+        ((kind, shard),) = places.items()
+        return None, kind, given, shard
+    for kind, shard in find(store, rest, shards).items():
+        if holds(store, asset, shard, kind):
+            return asset, kind, rest, shard
+    raise KopubError(f"{asset} has no row for {rest!r}: see `kopub lineage {rest}` for the tables that have")
+
+
+def _show(shown: dict[str, Any], out: Console) -> None:
+    out.print(Text(f"{visible(shown['id'])}  {shown['kind']} of {shown['shard']}", style="bold"))
+    if shown["source"]:
+        _show_source(shown["source"], out)
+    if shown["regions"]:
+        _show_regions(shown["regions"], out)
+    for step in shown["steps"]:
+        _show_step(step, out)
+    for asset in shown["missing"]:
+        out.print(Text(f"\nThe {asset} that this was made from is not kept any more.", style="yellow"))
+
+
+def _show_source(source: dict[str, Any], out: Console) -> None:
+    rows = {"source": f"{source['file']}, row {source['row']}", "sha256": str(source["sha256"])}
+    if source["width"]:
+        rows["image"] = (
+            f"{source['format']}, {source['width']} x {source['height']} pixels, {source['n_bytes']:,} bytes"
+        )
+    rows |= {name: str(source[key]) for name, key in (("document", "doc_id"), ("licence", "license")) if source[key]}
+    out.print(_grid(rows))
+    if source["problem"]:
+        out.print(Text(f"THE SOURCE CANNOT BE READ: {visible(source['problem'])}", style="bold red"))
+    elif not source["unchanged"]:
+        line = f"THE IMAGE IN THE SOURCE IS NOT THE ONE THAT WAS READ: its sha256 is {source['sha256_now']} now"
+        out.print(Text(line, style="bold red"))
+    else:
+        out.print(Text("The source holds these bytes: hashed again just now.", style="green"))
+
+
+def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("region", "label", "score", "box in pixels", "state", "text"):
+        table.add_column(
+            name, justify="right" if name in ("region", "score") else "left", overflow="fold", no_wrap=name != "text"
+        )
+    for region in regions:
+        box = " ".join(f"{value:.0f}" for value in region["bbox"])
+        score = "" if region["score"] is None else f"{region['score']:.2f}"
+        ended = ": ".join(visible(part, _CONTENT) for part in (region["state"], region["reason"]) if part)
+        text = visible(region["content"] or "", _CONTENT)
+        cells = (str(region["index"]), visible(region["label"], _CONTENT), score, box, ended, text)
+        table.add_row(*map(Text, cells))
+    out.print()
+    out.print(table)
+
+
+def _show_step(step: dict[str, Any], out: Console) -> None:
+    ended = ": ".join(visible(part) for part in (step["state"], step["reason"]) if part)
+    out.print(Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
+    model = " at ".join(filter(None, (step["model"], step["revision"])))
+    spent = f", {step['gpu_seconds']:.2f} GPU seconds" if step["gpu_seconds"] else ""
+    run = f"{step['run_id']} at {step['made_at']}{spent}" if step["run_id"] else "not recorded"
+    rows = {
+        "row": step["fingerprint"],
+        "recipe": step["recipe"],
+        "engine": step["engine"],
+        "model": model,
+        **{name: _plain(value) for name, value in step["parameters"].items() if value not in ({}, [], None)},
+        "versions": _plain(step["versions"]) if step["versions"] else None,
+        "query": step.get("query"),
+        "vector": step["vector"] and _plain(step["vector"]),
+        "run": run,
+    }
+    out.print(_grid({name: value for name, value in rows.items() if value}))
+    if step["replaced_since"]:
+        out.print(
+            Text("  This table has been replaced since; what is shown is the version that was kept.", style="yellow")
+        )
+    for parent in step["stale"]:
+        out.print(Text(f"  Stale: {parent} holds something else now than what this was made from.", style="yellow"))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items() if part not in ("", None))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _grid(rows: dict[str, str]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        grid.add_row(Text(f"  {name}"), Text(visible(value, _VALUE)))
+    return grid
+
+
+def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:
+    """Write the page as the source holds it and its regions as PNG into a folder, or one picture to a file.
+
+    With `region`, that region alone. Raises `KopubError` when there is nothing to cut out.
+    """
+    from PIL import Image
+
+    from resources.pages.images import decode
+    from resources.recognition.crops import pixel_box
+
+    source = shown["source"]
+    if source is None or source["problem"]:
+        raise KopubError(f"{shown['id']} has no page picture: {source['problem'] if source else 'it is a query'}")
+    with corpus.reader(shown["shard"]) as reader:
+        data = bytes(reader.page(shown["id"], source["row"], source["sha256"]).data)
+    regions = {each["index"]: each for each in shown["regions"]}
+    if region is not None and region not in regions:
+        raise KopubError(f"{shown['id']} has no region {region}; it has {len(regions)}, from 0")
+    name = shown["id"].replace("/", "_")
+    one = bool(target.suffix) and not target.is_dir()
+    if one and region is None:
+        return [_write(target, data)]
+    pixels = decode(data)
+    height, width = pixels.shape[:2]
+    written = [] if region is not None else [_write(target / f"{name}.{(source['format'] or 'bin').lower()}", data)]
+    for index in regions if region is None else [region]:
+        x1, y1, x2, y2 = pixel_box(tuple(regions[index]["bbox"]), width, height)
+        path = target if one else target / f"{name}_{index}.png"
+        written.append(_write(path, _png(Image.fromarray(pixels[y1:y2, x1:x2]))))
+    return written
+
+
+def _png(image: Any) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _write(path: Path, content: bytes) -> Path:
+    from resources.files import replace_bytes
+
+    replace_bytes(path, content)
+    return path

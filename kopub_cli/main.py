@@ -1,14 +1,14 @@
 """The `kopub` command line."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, lineage, plan, publish, search, serve, verify
-from resources.errors import KopubError
+from kopub_cli import costs, diff, doubts, export, lineage, plan, publish, search, serve, status, verify
+from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.pages.pdf.rendering import DPI
 from resources.printable import visible
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
 )
 app.add_typer(serve.app, name="serve")
+app.command()(status.status)
 app.command()(plan.plan)
 app.command()(costs.costs)
 app.command()(search.search)
@@ -27,6 +28,7 @@ app.command()(search.search_page)
 app.command()(doubts.doubts)
 app.command()(lineage.lineage)
 app.command()(diff.diff)
+app.command()(export.export)
 app.command()(publish.publish)
 app.command()(verify.verify)
 
@@ -59,34 +61,36 @@ def shards(
     typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
 
 
-@app.command()
-def status() -> None:
-    """Show what was made, from which corpus, and where it lies."""
-    from kopub_cli.status import show_status
-    from resources.config.settings import load_settings
-
-    show_status(load_settings(), Console())
-
-
-@app.command()
-def export(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder, or that of an earlier export.")],
-) -> None:
-    """Write everything as JSON lines, NumPy arrays and picture files."""
-    from resources.config.settings import load_settings
-    from resources.release.export import export as export_tables
-
-    settings = load_settings()
-    done = export_tables(settings.store, settings.corpus.manifest.keys, folder)
-    vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
-    typer.echo(f"{folder.resolve()}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
-
-
 def main() -> None:
     """Run the command; what a person can put right is one line."""
     load_dotenv(_ENV)
     try:
         app()
     except KopubError as error:
-        Console(stderr=True).print(f"Error: {visible(str(error))}", markup=False, highlight=False, soft_wrap=True)
-        raise SystemExit(1) from None
+        _end(f"Error: {visible(str(error))}", 1)
+    except SystemExit as ended:
+        if ended.code == STOPPED_BY_HAND:
+            _end(STOPPED, STOPPED_BY_HAND)
+        raise
+    except Exception as error:
+        # Libraries of object stores have errors of their own: ask the store what is the matter.
+        problem = _problem_with_store()
+        if problem is None:
+            raise
+        _end(f"Error: {visible(problem)}", 1, error)
+
+
+def _problem_with_store() -> str | None:
+    from resources.config.settings import load_settings
+    from resources.store.reachable import require_reachable
+
+    try:
+        require_reachable(load_settings().store.url)
+    except KopubError as error:
+        return str(error)
+    return None
+
+
+def _end(line: str, status: int, error: Exception | None = None) -> NoReturn:
+    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+    raise SystemExit(status) from error

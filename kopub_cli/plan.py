@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.indexed_corpus import materialize_command
 from resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,13 +29,15 @@ def plan(
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
     from resources.config.settings import what_if
+    from resources.store.reachable import require_reachable
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
+    require_reachable(settings.store.url)
     shown = planned(settings)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        _show(shown, Console())
+        _show(shown, Console(), materialize_command(settings))
 
 
 def planned(settings: "Settings") -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _sum(assets: Sequence[dict[str, Any]], name: str) -> float | None:
     return None if unknown else sum(asset[name] or 0.0 for asset in assets)
 
 
-def _show(shown: dict[str, Any], out: Console) -> None:
+def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     title = f"profile {shown['profile']}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("asset", no_wrap=True)
@@ -91,6 +94,7 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     if missing:
         out.print(f"{missing} tables were never made, and their cost is not counted.", highlight=False)
+        out.print(f"To make them: {command}", markup=False, highlight=False, soft_wrap=True)
     if not any(asset["shards"]["stale"] for asset in shown["assets"]):
         out.print("Nothing is stale.")
         return

@@ -4,6 +4,9 @@ from typing import Annotated
 
 import typer
 
+from kopub_cli.indexed_corpus import open_settings, require_indexed
+from resources.store.corpus_tables import RELEASED_FILES
+
 
 def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the repository lacks.")] = False,
@@ -11,11 +14,11 @@ def publish(
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
     from kopub_assets.hf_release import HfRelease
-    from resources.config.settings import load_settings
     from resources.release.hub.publishing import publish as push
     from resources.release.hub.publishing import require_fit, whole
 
-    settings = load_settings()
+    settings = open_settings()
+    require_indexed(settings, [RELEASED_FILES.name])
     about = HfRelease(settings.resources).about()
     if dry_run:
         found = settings.hub.difference(whole(about, settings.release, settings.store), _say)

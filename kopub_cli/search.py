@@ -2,12 +2,14 @@
 
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from kopub_cli.indexed_corpus import corpus_check, open_settings
 from resources.errors import ConfigError
 from resources.printable import blanked
 from resources.search.search_options import MOST, By
@@ -25,17 +27,11 @@ def search(
     top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
     by: Annotated[By | None, typer.Option(help="Vectors to compare with; by default all that can be.")] = None,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    build: Annotated[bool, typer.Option("--build", help="Make a very large corpus fast, then end.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in the vectors made so far."""
-    from resources.config.settings import load_settings
     from resources.search.searcher import as_json
 
-    searcher = searcher_of(load_settings())
-    if build:
-        typer.echo("\n".join(searcher.build()))
-        return
-    answer = searcher.search(query, top, by)
+    answer = searcher_of(open_settings()).search(query, top, by)
     if as_json_values:
         typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
     else:
@@ -50,10 +46,9 @@ def search_page(
 
     import uvicorn
 
-    from resources.config.settings import load_settings
     from resources.search.web import search_app
 
-    settings = load_settings()
+    settings = open_settings()
     app = search_app(searcher_of(settings), settings.corpus)
     with socket.socket() as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
@@ -64,15 +59,23 @@ def search_page(
         except OSError as error:
             raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
         typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        # The server ends by itself, and raises the signal again for others.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
     from resources.search.searcher import Searcher
 
-    shards = settings.corpus.manifest.keys
-    return Searcher(settings.store, shards, settings.embedding, settings.profile_name, settings.home / "search")
+    return Searcher(
+        settings.store,
+        settings.corpus.manifest.keys,
+        settings.embedding,
+        settings.profile_name,
+        settings.home / "search",
+        corpus_check(settings),
+    )
 
 
 def _show(answer: "Answer", out: Console) -> None:
@@ -89,18 +92,18 @@ def _show(answer: "Answer", out: Console) -> None:
 def _headline(hit: "Hit") -> Text:
     page = hit.page
     where = [part for part in (page.doc_id, None if page.page_no is None else f"page {page.page_no}") if part]
-    held = ", ".join(f"{page.regions[at].index} {page.regions[at].label}" for at in hit.found.regions)
+    matching = ", ".join(f"{page.regions[at].index} {page.regions[at].label}" for at in hit.match.regions)
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
         (f"{hit.score:.3f}  ", "dim"),
         (blanked(page.page_id), "bold"),
         (blanked(f"  {', '.join(where)}" if where else ""), "default"),
-        (blanked(f"  in region {held}" if held else ""), "dim"),
+        (blanked(f"  in region {matching}" if matching else ""), "dim"),
     )
 
 
 def _passage(hit: "Hit") -> Text:
-    passage = hit.found.passage
+    passage = hit.match.passage
     text = Text(blanked(passage.text) or "(no text was read)")
     for start, end in passage.marks:
         text.stylize("bold green", start, end)

@@ -1,7 +1,6 @@
-"""Every test has a home of its own; the partitions are those of the samples, shard_00 and shard_01."""
+"""What holds for all tests: their environment, and which of them may run side by side."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +8,32 @@ import pytest
 
 from tests.doubles.writable_hub import REPO, WRITER, WritableHub
 
-# Read when the assets are imported, so it is set before any test module is.
-for name in [name for name in os.environ if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_")]:
-    del os.environ[name]
-os.environ["KOPUB_HOME"] = tempfile.mkdtemp(prefix="kopub-tests-")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the groups that pytest-xdist gives to one worker each.
+
+    The tests of a file share what they build. Tests that wait for other processes have deadlines, so they run one
+    after the other.
+    """
+    for item in items:
+        waits = item.get_closest_marker("services") or item.get_closest_marker("vllm")
+        item.add_marker(pytest.mark.xdist_group("services" if waits else item.path.stem))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No setting of the person who runs the tests counts, and nothing is written into that person's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_"):
+                patch.delenv(name)
+        patch.setenv("KOPUB_HOME", str(tmp_path_factory.mktemp("kopub")))
+        yield
 
 
 @pytest.fixture

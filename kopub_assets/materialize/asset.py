@@ -145,7 +145,7 @@ class ShardAsset(ABC):
                         f"{parent} of {shard} was made from another {ancestor} than the one there is: "
                         f"materialize {parent} again"
                     )
-        return Provenance.of(self.own_recipe, self.made_with, contents, self.source(shard))
+        return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
 
     @abstractmethod
     def make_shard(self, shard: str, run: Run) -> Finished:

@@ -1,4 +1,4 @@
-"""What must hold before a table is published, and what is told of it: a problem for a person, or None."""
+"""What must hold before a table is published: each check gives a problem for a person, or None."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,14 +139,14 @@ def problems_before(
 
 def unaccounted(made: MadeShard) -> str | None:
     """in = ok + partial + blank + failed + quarantined, every row of the specification once and no other."""
-    owed = Counter(spec.id for spec in made.specs)
+    expected = Counter(spec.id for spec in made.specs)
     found = Counter(made.table[made.id_column].to_pylist())
-    lost, extra = owed - found, found - owed
+    lost, extra = expected - found, found - expected
     unknown = set(made.table["state"].to_pylist()) - set(State)
     if not (lost or extra or unknown):
         return None
     return (
-        f"{owed.total()} rows in, {found.total()} out: lost {sorted(lost)[:3]}, "
+        f"{expected.total()} rows in, {found.total()} out: lost {sorted(lost)[:3]}, "
         f"doubled or unasked {sorted(extra)[:3]}, unknown states {sorted(unknown)[:3]}"
     )
 

@@ -52,7 +52,7 @@ class Account:
             "gpu_seconds": work.seconds * self.gpus,
             "gpu_seconds_per_row": work.seconds * self.gpus / len(costs),
         }
-        # Where the engine told rows apart, the ones that cost most.
+        # Where the engine gives each row a cost of its own, the costliest rows.
         if len(set(costs)) > 1:
             ranked = sorted(zip(shares, work.made, strict=True), reverse=True)[:_SHOWN]
             records = [dg.TableRecord({"id": key[0], "seconds": round(share, 3)}) for share, key in ranked]

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from resources.errors import KopubError
@@ -90,15 +91,16 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    for shard in run.shards:
+    with canceled_when_stopped(context):
+        for shard in run.shards:
+            try:
+                finished[shard] = asset.make_shard(shard, run)
+            except KopubError as error:
+                failures[shard] = str(error)
         try:
-            finished[shard] = asset.make_shard(shard, run)
+            asset.finish(run, finished)
         except KopubError as error:
-            failures[shard] = str(error)
-    try:
-        asset.finish(run, finished)
-    except KopubError as error:
-        failures["in the end"] = str(error)
+            failures["in the end"] = str(error)
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():

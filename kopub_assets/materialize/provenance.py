@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from resources.errors import StoreError
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.states import count_states
+from resources.store.footer_cache import SOURCES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import SOURCE, sources
 
-SOURCE = "source"
-"""Stands beside the parents' names for what an asset reads of the corpus itself."""
 _OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts"})
 """Columns, and fields of lists of structs, that tell how a row was made and not what it is."""
 
@@ -34,10 +34,15 @@ class Provenance:
     own: str
     made_with: str
     made_from: Mapping[str, str]
+    sources: str
+    """JSON of all that the table goes back to in the corpus."""
 
     @classmethod
-    def of(cls, own: str, made_with: str, parents: Mapping[str, str], source: str | None) -> Self:
-        return cls(own, made_with, parents if source is None else {SOURCE: source, **parents})
+    def of(cls, asset: str, own: str, made_with: str, parents: Mapping[str, "MadeFrom"], source: str | None) -> Self:
+        """`source` is the fingerprint of what the asset reads of the corpus itself, if it does."""
+        contents = {name: parent.content for name, parent in parents.items()}
+        made_from = contents if source is None else {SOURCE: source, **contents}
+        return cls(own, made_with, made_from, sources(asset, source, (parent.sources for parent in parents.values())))
 
     @property
     def recipe(self) -> str:
@@ -52,6 +57,7 @@ class Provenance:
             "made_with": self.made_with,
             "made_from": json.dumps(dict(self.made_from), sort_keys=True),
             "states": json.dumps(states),
+            SOURCES: self.sources,
         }
 
 
@@ -73,18 +79,19 @@ def content(table: pa.Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MadeFrom:
-    """What a stored table says of itself: its content, and the contents of what it was made from, by name."""
+    """What a stored table says of itself: its content, what it was made from, and what that goes back to."""
 
     content: str
     made_from: Mapping[str, str]
+    sources: str
 
 
 def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> MadeFrom:
     """What a stored table says of itself. Raises `StoreError` when it has not been made, or does not say how."""
     known = store.metadata(asset, shard, version)
-    if not {"content", "made_from"} <= known.keys():
+    if not {"content", "made_from", SOURCES} <= known.keys():
         raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
-    return MadeFrom(known["content"], json.loads(known["made_from"]))
+    return MadeFrom(known["content"], json.loads(known["made_from"]), known[SOURCES])
 
 
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:

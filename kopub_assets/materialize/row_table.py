@@ -121,7 +121,7 @@ class RowTable(ShardAsset):
         return MadeShard(table, self.table.key, specs, previous, work)
 
     def _published(self, shard: str) -> pa.Table:
-        """The table that is published now; none, or one of another schema, tells nothing about this one."""
+        """The published table; empty where there is none, or one of another schema."""
         if self.store.has(self.name, shard):
             published = self.store.read(self.name, shard)
             if published.schema.equals(self.schema):

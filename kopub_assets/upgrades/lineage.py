@@ -9,51 +9,36 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rapidfuzz import process
-from rapidfuzz.distance import Levenshtein
 
-from kopub_assets.corpus_tables import CORPUS_TABLES
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
-from resources.errors import KopubError, SourceError, StoreError
+from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store import ledger
+from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 
 PAGE, QUERY = "page", "query"
-IDS = {
-    kind: (table.name, table.key) for kind, table in ((PAGE, CORPUS_TABLES.pages), (QUERY, CORPUS_TABLES.query_vectors))
-}
+IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
 """Where every id of a kind is listed."""
 
-_COLUMNS = {CORPUS_TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
+_COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """Of tables that hold more than a person reads."""
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
-_ALIKE, _SUGGESTED = 0.6, 3
-"""An id with two of five characters wrong is another id."""
 
 
 def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
     """The shard of a page or query by its kind: both, when a page and a query have one id. Raises `KopubError`."""
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
-        near = nearest(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
-        hint = f"; did you mean {' or '.join(near)}?" if near else ": see `kopub status` for what was made"
-        raise KopubError(f"there is no page or query {row_id!r}{hint}")
+        hint = did_you_mean(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
+        raise KopubError(f"there is no page or query {row_id!r}{hint or ': see `kopub status` for what was made'}")
     return places
-
-
-def nearest(row_id: str, known: Sequence[str]) -> list[str]:
-    """The ids most like one that does not exist, by edit distance."""
-    found = process.extract(
-        row_id, known, scorer=Levenshtein.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE
-    )
-    return [str(candidate) for candidate, _, _ in found]
 
 
 def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
@@ -71,7 +56,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
     for step in steps:
         _complete(step, store, shard, versions, tables[step["asset"]])
-    raw = tables[CORPUS_TABLES.pages.name].to_pylist()[0] if CORPUS_TABLES.pages.name in tables else None
+    raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
     return {
         "id": row_id,
         "kind": kind,
@@ -165,7 +150,7 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
     """The page's regions in reading order, each with what was read from it."""
     layout, readings = (
         next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
-        for name in (CORPUS_TABLES.regions.name, CORPUS_TABLES.readings.name)
+        for name in (TABLES.regions.name, TABLES.readings.name)
     )
     try:
         regions = read_regions(page_id, layout, readings)

@@ -8,9 +8,10 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.materialize.provenance import SOURCE, recipe_of
+from kopub_assets.materialize.provenance import recipe_of
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
+from resources.store.table_source import SOURCE
 
 _VALUE_WIDTH = 60
 """Characters of an old or new value that are shown."""

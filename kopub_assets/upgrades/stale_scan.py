@@ -26,6 +26,7 @@ from resources.layout.regions import Task
 from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import JOURNAL, ShardStore
+from resources.store.table_source import Source
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
@@ -71,10 +72,10 @@ class Survey:
         why = tuple(reasons(entry, wanted, asset, made_from))
         known = {name: content for name, content in made_from.items() if content is not None}
         if (shard, recipe_of(wanted.own, known)) in kept:
-            return Redo(0, 0, 0.0, True, (*why, "its table of before is kept"))
+            return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at.
         pages, exact = self._pages(asset, shard), own_changed(entry, wanted) and shard not in begun
-        # What is owed can be told from parents that are themselves as they should be.
+        # The rows of a shard can be listed only where its parents are current.
         first = all(self.standings[parent][shard] is Standing.CURRENT for parent in wanted.parents)
         if count and first and not exact:
             counted = _rows_to_make(self.assets[asset], shard)
@@ -104,7 +105,7 @@ class Survey:
         return {name.partition("/")[0] for name in self.store.parts(JOURNAL, asset).names()}
 
     def _kept(self, asset: str) -> set[tuple[str, str]]:
-        """(shard, recipe) of the tables of before that the store still has."""
+        """(shard, recipe) of the replaced tables that the store still has."""
         names = [PurePosixPath(name) for name in self.store.parts(VERSIONS, asset).names()]
         return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
 
@@ -123,8 +124,14 @@ def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GR
     }
     tables = {name: footers.tables(name) for name in graph.names}
     keys = resources["corpus"].manifest.keys
-    found = standings(tables, wanted, keys, lambda name, shard: assets[name].source(shard))
+    found = standings(tables, wanted, keys, sources_of(resources, graph))
     return Survey(resources["store"], assets, tables, wanted, found)
+
+
+def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:
+    """What the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
+    assets = graph.declared(resources)
+    return lambda asset, shard: assets[asset].source(shard)
 
 
 def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:

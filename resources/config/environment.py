@@ -81,9 +81,6 @@ def _home(text: str) -> Path:
     if not text.strip():
         raise ConfigError("KOPUB_HOME is empty: name a folder, or unset it for the default, data")
     try:
-        home = placed(text)
+        return placed(text)
     except ValueError as error:
-        raise ConfigError(f"KOPUB_HOME: {error}; tables may lie at a URL, by store.url of the profile") from None
-    if home.exists() and not home.is_dir():
-        raise ConfigError(f"KOPUB_HOME is {home}, which is no folder")
-    return home
+        raise ConfigError(f"KOPUB_HOME: {error}") from None

@@ -20,15 +20,19 @@ def placed(folder: str | Path) -> Path:
     """`folder` as an absolute path, wherever a command starts.
 
     A relative folder lies below the checkout; where KoPub is installed, below the current folder.
-    Raises `ValueError` for a URL and for the home of an unknown user.
+    Raises `ValueError` for a URL, for a file, and for what cannot be a path.
     """
     if _URL.match(str(folder)):
         raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
     try:
-        path = Path(folder).expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"{str(folder)!r} is no folder: {first_line(error)}") from None
-    return path if path.is_absolute() else _base() / path
+        path = _base() / Path(folder).expanduser()
+        is_other = path.exists() and not path.is_dir()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else first_line(error)
+        raise ValueError(f"{str(folder)!r:.200} is no folder: {reason}") from None
+    if is_other:
+        raise ValueError(f"{str(folder)!r} is a file, and must be a folder")
+    return path
 
 
 def store_url(url: str) -> str:

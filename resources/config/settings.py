@@ -33,7 +33,7 @@ from resources.store.shard_store import ShardStore
 __all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
     """A loaded profile: its name, its home, and the resources that it makes."""
 

@@ -10,9 +10,11 @@ from resources.diff.cosine_change import CosineChange, cosine_change
 from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
+from resources.store.corpus_tables import TABLES
 
-_LAYOUTS, _READINGS = "layout_regions", "ocr_results"
-VECTORS = ("corpus_text_embeddings", "corpus_image_embeddings", "query_embeddings")
+_LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
+VECTORS = {table.name: table.key for table in (TABLES.text_vectors, TABLES.image_vectors, TABLES.query_vectors)}
+"""The tables of vectors, each with the column that identifies a row."""
 _LOWEST = 50
 """Cosines that are listed: the rest are nearer than these."""
 
@@ -159,4 +161,4 @@ def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
 
 
 def _cosine_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
-    return cosine_change(old, new, "query_id" if asset == "query_embeddings" else "page_id", _LOWEST)
+    return cosine_change(old, new, VECTORS[asset], _LOWEST)

@@ -8,6 +8,7 @@ from resources.errors import StoreError
 from resources.layout.regions import Task
 from resources.recognition.readings import RegionText
 from resources.states import State
+from resources.store.corpus_tables import TABLES
 
 KINDS: Mapping[Task, str] = {
     Task.TEXT: "text",
@@ -56,13 +57,13 @@ def read_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
     is no region. Raises `StoreError` for two regions or readings of one index, and for a reading of a region that
     layout does not have, or has at another place: the reading is of an older layout.
     """
-    read = _by_index(page_id, "ocr_results", readings)
-    found = _by_index(page_id, "layout_regions", layout)
+    read = _by_index(page_id, TABLES.readings.name, readings)
+    found = _by_index(page_id, TABLES.regions.name, layout)
     for index, reading in read.items():
         if index not in found or list(reading["bbox_2d"]) != list(found[index]["bbox_2d"]):
             raise StoreError(
-                f"ocr_results of {page_id} read another region {index} than layout_regions has: "
-                "materialize ocr_results again"
+                f"{TABLES.readings} of {page_id} read another region {index} than {TABLES.regions} has: "
+                f"materialize {TABLES.readings} again"
             )
     return [_joined(region, read.get(index)) for index, region in sorted(found.items())]
 

@@ -7,6 +7,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from resources.config.gates import Gates
+from resources.store.corpus_tables import RELEASED_FILES, TABLES
 
 
 class TableReader(Protocol):
@@ -60,19 +61,12 @@ class ReleaseInput:
         return {asset: getattr(self, asset) for asset in PAGE_ASSETS}
 
 
-PAGE_ASSETS = (
-    "raw_pages",
-    "layout_regions",
-    "ocr_results",
-    "parsed_texts",
-    "corpus_image_embeddings",
-    "corpus_text_embeddings",
-)
-ASSETS = (*PAGE_ASSETS, "query_embeddings")
+PAGE_ASSETS = tuple(table.name for table in TABLES.of_pages)
+ASSETS = tuple(table.name for table in TABLES)
 
-RELEASE = "hf_release"
+RELEASE = RELEASED_FILES.name
 """The asset whose table lists the released files of a shard."""
-VECTORS = {"image_embeddings": "corpus_image_embeddings", "text_embeddings": "corpus_text_embeddings"}
+VECTORS = {"image_embeddings": TABLES.image_vectors.name, "text_embeddings": TABLES.text_vectors.name}
 """The table of pages' vectors behind each config."""
 
 PageImages = Callable[[str], bytes | memoryview | None]

@@ -16,15 +16,16 @@ from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import TableReader
+from resources.store.corpus_tables import TABLES
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""
 
-_LAYOUTS, _READINGS, _TEXTS = "layout_regions", "ocr_results", "parsed_texts"
+_LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
-    "corpus_images": ("corpus_image_embeddings", "page_id"),
-    "corpus_ocr_text": ("corpus_text_embeddings", "page_id"),
-    "queries": ("query_embeddings", "query_id"),
+    "corpus_images": TABLES.image_vectors,
+    "corpus_ocr_text": TABLES.text_vectors,
+    "queries": TABLES.query_vectors,
 }
 _CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", "crops", "embeddings")
 
@@ -167,18 +168,18 @@ def _write_line(file: Any, row: dict[str, Any]) -> None:
 
 
 def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: Path) -> int:
-    asset, id_column = _ARRAYS[name]
+    source = _ARRAYS[name]
     ids: list[str] = []
     vectors: list[np.ndarray] = []
     for shard in shards:
-        table = reader.read(asset, shard, [id_column, "vector"])
+        table = reader.read(source.name, shard, [source.key, "vector"])
         table = table.filter(table["vector"].is_valid())
-        ids += table[id_column].to_pylist()
+        ids += table[source.key].to_pylist()
         vectors.append(_matrix(table["vector"]))
     widths = {matrix.shape[1] for matrix in vectors}
     if len(widths) > 1:
         found = " and ".join(map(str, sorted(widths)))
-        raise StoreError(f"the vectors of {asset} have {found} dimensions: materialize it again for every shard")
+        raise StoreError(f"the vectors of {source} have {found} dimensions: materialize it again for every shard")
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
     (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")
     return len(ids)

@@ -7,8 +7,15 @@ import numpy as np
 from resources.errors import ConfigError
 from resources.retrieval.ranking import NO_PAGE
 
-METRICS = ("recall@1", "recall@5", "recall@10", "recall@20", "ndcg@10", "mrr")
-"""recall@k is 1 when a page that answers is among the first k (Success@k of trec_eval, hit rate of mteb)."""
+METRICS = {
+    "recall@1": "Success@1",
+    "recall@5": "Success@5",
+    "recall@10": "Success@10",
+    "recall@20": "Success@20",
+    "ndcg@10": "nDCG@10",
+    "mrr": "RR",
+}
+"""Measures of ir-measures by our names. recall@k is 1 when one of the first k pages answers (mteb's hit rate)."""
 
 
 def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarray:
@@ -18,13 +25,12 @@ def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarra
     """
     try:
         import ir_measures
-        from ir_measures import RR, Success, nDCG
     except ImportError:
         raise ConfigError(
             "retrieval scores need ir-measures, which is compiled on Linux on ARM: "
             "install a C compiler and Python's headers, then `pip install ir-measures`"
         ) from None
-    measures = [Success @ 1, Success @ 5, Success @ 10, Success @ 20, nDCG @ 10, RR]
+    measures = [ir_measures.parse_measure(name) for name in METRICS.values()]
     qrels = {str(query): {str(page): 1 for page in pages} for query, pages in enumerate(relevant)}
     # The order is decided already: the score of a page is its place from the end, so that nothing ties.
     run = {

@@ -1,7 +1,7 @@
-"""The runs in the store: the one now, and the one it is compared with."""
+"""The two runs that the store keeps: the latest, and the one that it is compared with."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from resources.retrieval.comparison import compare, significant_drops
 from resources.retrieval.scoring import RUN
+from resources.store.corpus_tables import SCORES as SCORES_TABLE
 from resources.store.schemas import RETRIEVAL_PAGES, RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import IsOfCorpus
 
-SCORES, ALL = "retrieval_scores", "all"
+SCORES, ALL = SCORES_TABLE.name, "all"
 """The table of the scores: asset and shard."""
 
 Contents = Mapping[str, Mapping[str, str]]
@@ -28,8 +30,8 @@ _COMMON = 0.99
 class Run:
     """The scores of every query, the pages they were found among, and the fingerprint of both.
 
-    A run that is `accepted` is what the next one is compared with; one that dropped is not, so that
-    a drop is still one when the next run brings nothing back.
+    The next run is compared with the last `accepted` one. A run whose scores dropped is not accepted, so
+    a drop stays a drop until a later run makes up for it.
     """
 
     inputs: str
@@ -39,12 +41,12 @@ class Run:
 
     @classmethod
     def read(cls, store: ShardStore, role: str) -> Self | None:
-        """The run in a role; None when there is no whole one, or one of another schema, which cannot be compared."""
+        """The run in a role; None when there is no whole one, or one of other metrics, which cannot be compared."""
         if not (store.has(_RUNS, role) and store.has(_PAGES, role)):
             return None
         table = store.read(_RUNS, role)
         metadata = store.metadata(_RUNS, role)
-        if not table.schema.equals(RUN) or not {"inputs", "accepted"} <= set(metadata):
+        if not table.schema.equals(RUN):
             return None
         if store.metadata(_PAGES, role).get("inputs") != metadata["inputs"]:
             return None  # a writer was killed between the two tables
@@ -63,20 +65,28 @@ def is_scored(store: ShardStore, inputs: str) -> bool:
     """Whether the scores in the store are those of `inputs`; their comparison then stands."""
     if not store.has(SCORES, ALL):
         return False
-    metadata = store.metadata(SCORES, ALL)
-    if metadata.get("inputs") != inputs or "measured" not in metadata:
+    if store.metadata(SCORES, ALL)["inputs"] != inputs:
         return False
     return store.read(SCORES, ALL).schema.equals(RETRIEVAL_SCORES)
 
 
+def is_of_tables_now(store: ShardStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
+    """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
+    measured: Contents = json.loads(store.metadata(SCORES, ALL)["measured"])
+    return all(
+        shard in keys and is_of_corpus(asset, shard) and store.metadata(asset, shard).get("content") == content
+        for shard, contents in measured.items()
+        for asset, content in contents.items()
+    )
+
+
 def unmeasured(store: ShardStore, contents: Contents) -> list[str]:
     """The shards of `contents` that the scores in the store do not count, or counted with other rows."""
-    metadata = store.metadata(SCORES, ALL) if store.has(SCORES, ALL) else {}
-    measured: Contents = json.loads(metadata.get("measured", "{}"))
+    measured: Contents = json.loads(store.metadata(SCORES, ALL)["measured"]) if store.has(SCORES, ALL) else {}
     return [
         shard
-        for shard, held in contents.items()
-        if shard not in measured or any(held.get(asset) != content for asset, content in measured[shard].items())
+        for shard, current in contents.items()
+        if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
     ]
 
 

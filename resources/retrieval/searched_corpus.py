@@ -1,4 +1,4 @@
-"""What retrieval is measured on: the shards of the store that are complete and fit together."""
+"""The corpus that retrieval is measured on: the shards of the store that are complete and fit together."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,18 @@ import pyarrow.compute as pc
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.retrieval import morphemes
 from resources.states import MADE
+from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_TOKENS
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, IsOfCorpus
 
 IMAGES, TEXTS, QUERIES, PARSED = (
-    "corpus_image_embeddings",
-    "corpus_text_embeddings",
-    "query_embeddings",
-    "parsed_texts",
+    table.name for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors, TABLES.texts)
 )
 VECTORS = {"image": IMAGES, "text": TEXTS}
 """The asset with each kind of page vector."""
+_TOKENS = "retrieval_tokens"
+"""The table of the tokens of each page."""
 
 _READ = {
     IMAGES: ("page_id", "vector", "state"),
@@ -29,7 +30,7 @@ _READ = {
     PARSED: ("page_id", "text", "state"),
     QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
 }
-"""The columns that decide a score."""
+"""The columns of each asset that decide a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,24 @@ class Question:
 
 
 class SearchedCorpus:
-    """The tables of `shards` for vectors of width `dim` of some `kinds`, read a shard at a time.
+    """The tables of the shards `keys` for vectors of width `dim` of some `kinds`, read a shard at a time.
 
-    `left_out` says of the other shards of the corpus why they do not count.
+    `left_out` maps the other shards of the corpus to the reason. Tables that `corpus_check` finds to be
+    of another corpus are such a reason; without it, all are used.
     """
 
-    def __init__(self, store: ShardStore, keys: Iterable[str], kinds: Collection[str], dim: int) -> None:
+    def __init__(
+        self,
+        store: ShardStore,
+        keys: Iterable[str],
+        kinds: Collection[str],
+        dim: int,
+        corpus_check: CorpusCheck | None = None,
+    ) -> None:
         self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
         self._store = store
         self._dim = dim
+        self._is_of_corpus: IsOfCorpus = corpus_check.look() if corpus_check else lambda asset, shard: True
         problems = {key: self._problem_with(key) for key in keys}
         self.left_out = {key: problem for key, problem in problems.items() if problem}
         self.shards = [key for key, problem in problems.items() if not problem]
@@ -72,7 +82,7 @@ class SearchedCorpus:
 
     @cached_property
     def page_ids(self) -> list[str]:
-        """Every page, whatever became of it, in the order of ids; a page is its position here."""
+        """Every page in any state, ordered by id; the position here is the page's number."""
         return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
 
     @cached_property
@@ -86,7 +96,7 @@ class SearchedCorpus:
         return [question for shard in self.shards for question in self._questions(shard)]
 
     def mixed(self) -> list[str]:
-        """The assets whose vectors were made in several ways, as in an upgrade that is half done."""
+        """The assets whose shards were made with different engines, as in an upgrade that is half done."""
         assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
         return [a for a in assets if len({self._store.metadata(a, s).get("made_with") for s in self.shards}) > 1]
 
@@ -97,7 +107,7 @@ class SearchedCorpus:
             yield self._pages(table), _matrix(table, self._dim)
 
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
-        """(page, tokens) of every page with text. Kept by shard: a shard is read anew when its texts change."""
+        """(page, tokens) of every page with text. They are stored by shard and made again when its texts change."""
         for shard in self.shards:
             table = self._shard_tokens(shard)
             yield from zip(self._pages(table).tolist(), table["tokens"].to_pylist(), strict=True)
@@ -110,12 +120,11 @@ class SearchedCorpus:
         return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
 
     def _content(self, asset: str, shard: str) -> str:
-        """Fingerprint of a table's rows: the one it is stamped with, else of the columns that are read."""
-        stamped = self._store.metadata(asset, shard).get("content")
-        return stamped or table_fingerprint(self._store.read(asset, shard, _READ[asset]))
+        """Fingerprint of a table's rows, as the table is stamped with it."""
+        return self._store.metadata(asset, shard)["content"]
 
     def _made(self, asset: str, shard: str) -> pa.Table:
-        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state").isin(list(MADE)))
+        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state").isin(MADE))
 
     def _ids(self, asset: str, shard: str) -> list[str]:
         return self._store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
@@ -124,6 +133,8 @@ class SearchedCorpus:
         assets = (PARSED, *(VECTORS[kind] for kind in self.kinds), QUERIES)
         if missing := [asset for asset in assets if not self._store.has(asset, shard)]:
             return f"no {', '.join(missing)} yet"
+        if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
+            return f"{', '.join(other)} of another corpus than the indexed one"
         for asset in assets[1:]:
             width = self._store.read(asset, shard, ["vector"]).schema.field("vector").type.list_size
             if width != self._dim:
@@ -149,13 +160,13 @@ class SearchedCorpus:
             "version": str(morphemes.VERSION.number),
             **morphemes.tokenizer(),
         }
-        if self._store.has("retrieval_tokens", shard) and self._store.metadata("retrieval_tokens", shard) == made_from:
-            return self._store.read("retrieval_tokens", shard)
+        if self._store.has(_TOKENS, shard) and self._store.metadata(_TOKENS, shard) == made_from:
+            return self._store.read(_TOKENS, shard)
         tokens = list(morphemes.tokens(texts["text"].to_pylist()))
         table = pa.Table.from_arrays(
             [texts["page_id"], pa.array(tokens, pa.list_(pa.string()))], schema=RETRIEVAL_TOKENS
         )
-        self._store.write("retrieval_tokens", shard, table, made_from)
+        self._store.write(_TOKENS, shard, table, made_from)
         return table
 
 

@@ -1,7 +1,7 @@
 """What a search reads of the store, as Arrow files that are memory-mapped: one for each table and shard.
 
-A file's name says which tables it was made from and what its bytes add up to, so one of another
-table, or one that a killed process or a bad disk left, is never taken for the right one.
+A file's name holds the version of the tables that it was made from and the CRC-32 of its bytes. A file
+of another table, or one that a killed process or a bad disk left, is therefore never used.
 """
 
 import zlib
@@ -10,22 +10,27 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from resources.errors import StoreError
 from resources.files import replace_bytes
 
 FORMAT = 1
-"""Of the files; raised with their schemas, so that those of an earlier release are made anew."""
+"""Of the files. Raise it with their schemas: files of another format are made again."""
 
 
-class Parts:
-    """The Arrow files of a folder, made when they are missing. Several processes may share it."""
+class ArrowCache:
+    """The Arrow files of a folder, made when they are missing. Several processes may share it.
+
+    Where the folder cannot be written, what was made is not kept, and `problem` says why.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.problem: str | None = None
 
     def get(self, kind: str, shard: str, version: str, make: Callable[[], pa.Table]) -> pa.Table:
         """The table that `make` makes from what `version` names: mapped when it was made before.
 
-        Raises what `make` raises, and `StoreError` when the file cannot be written.
+        Raises what `make` raises.
         """
         folder = self.folder / kind
         stem = f"{shard}.{FORMAT}-{version}"
@@ -35,15 +40,19 @@ class Parts:
                 return table
         content = _encoded(make())
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
-        replace_bytes(path, content)
-        for other in folder.glob(f"{shard}.*.arrow"):
-            if other != path:
-                other.unlink(missing_ok=True)
+        try:
+            replace_bytes(path, content)
+            for other in folder.glob(f"{shard}.*.arrow"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+        except (StoreError, OSError) as error:
+            # The home may be read-only: the caller has the table in memory, and a later search makes it again.
+            self.problem = str(error)
         return pa.ipc.open_file(content).read_all()
 
 
 def _mapped(path: Path) -> pa.Table | None:
-    """The table in a file, in place; None when its bytes are not those that were written."""
+    """The table in a file, without a copy; None when its bytes are not those that were written."""
     try:
         content = pa.memory_map(str(path)).read_buffer()
     except (OSError, pa.ArrowInvalid):

@@ -1,7 +1,7 @@
 """Where on a page the words of a query stand. Pure; standard library only.
 
-Vectors say which page; this shows a person why. Korean words end in particles, so a word of the
-query is found by the beginning that it shares with one on the page.
+Vectors find the page, and the marked words show a person why. Korean words end in particles, so a
+word of the query is found by the beginning that it shares with one on the page.
 """
 
 import re
@@ -14,9 +14,9 @@ LONGEST = 240
 _WORD = re.compile(r"[^\W_]+")
 _HANGUL = re.compile("[가-힣]")
 _STEM = 2
-"""Syllables that the beginning of a Korean word must have to stand for it, and half of the word."""
-_HOLDS = 0.5
-"""A region holds the hit when it has this much of what the best one has."""
+"""The beginning of a Korean word counts from two syllables and half of the word on."""
+_MATCHING = 0.5
+"""A region matches when it has at least this share of what the best one has."""
 
 Span = tuple[int, int]
 """(start, end) in characters."""
@@ -31,25 +31,25 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The passage that says most of a query, and the regions (places in the list given) that hold its words."""
+class Match:
+    """The passage with most of a query, and the regions, by their place in the given list, that have its words."""
 
     passage: Passage
     regions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words of a query, ready to be looked for."""
+class QueryWords:
+    """The words of a query, and the beginnings by which they are found on a page."""
 
     stems: dict[str, str] = field(default_factory=dict)
-    """What may stand on a page, and the word of the query that it stands for; all in lower case.
+    """Every beginning that counts as a word of the query, with that word; all in lower case.
 
     None is longer than a passage: the beginnings of one word of 20,000 syllables would take 300 MB.
     """
 
     @classmethod
-    def of(cls, query: str) -> "Words":
+    def of(cls, query: str) -> "QueryWords":
         stems: dict[str, str] = {}
         for word in _WORD.findall(_lower(unicodedata.normalize("NFKC", query))):
             shortest = max(_STEM, (len(word) + 1) // 2) if _HANGUL.search(word) else len(word)
@@ -62,7 +62,7 @@ class Words:
         lowered = _lower(text)
         longest = max(map(len, self.stems), default=0)
         first = {stem[0] for stem in self.stems}
-        found: list[tuple[int, int, str]] = []
+        marks: list[tuple[int, int, str]] = []
         at = 0
         while at < len(lowered):
             if lowered[at] not in first:
@@ -71,23 +71,23 @@ class Words:
             for end in range(min(at + longest, len(lowered)), at, -1):
                 stem = lowered[at:end]
                 if stem in self.stems and _stands_alone(lowered, at, end):
-                    found.append((at, end, self.stems[stem]))
+                    marks.append((at, end, self.stems[stem]))
                     at = end - 1
                     break
             at += 1
-        return found
+        return marks
 
 
-def find(words: Words, texts: Sequence[str]) -> Found:
+def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
     """The best passage of a page whose regions have these texts, in NFC; its beginning when no word is on it."""
     marks = [words.marks(text) for text in texts]
-    weights = [_weight(found) for found in marks]
+    weights = [_weight(each) for each in marks]
     best = max(weights, default=0)
     if not best:
-        return Found(Passage(shortened(" ".join(" ".join(texts).split()))), ())
+        return Match(Passage(shortened(" ".join(" ".join(texts).split()))), ())
     place = weights.index(best)
-    holding = tuple(at for at, weight in enumerate(weights) if weight >= _HOLDS * best)
-    return Found(_window(texts[place], marks[place]), holding)
+    matching = tuple(at for at, weight in enumerate(weights) if weight >= _MATCHING * best)
+    return Match(_window(texts[place], marks[place]), matching)
 
 
 def shortened(text: str) -> str:
@@ -104,7 +104,7 @@ def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
 
 
 def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
-    """The stretch of the text that says most, from one of the marks on, with some of what stands before it."""
+    """The stretch of the text with most of the query, from one of the marks on, and some text before it."""
     best, first = 0, 0
     for at, (start, _, _) in enumerate(marks):
         inside = [mark for mark in marks[at : at + LONGEST] if mark[1] <= start + LONGEST]

@@ -1,7 +1,7 @@
-"""What a person is shown of a page: its document, its regions with their texts, and whose picture it is."""
+"""What a search shows of a page: its document, its regions with their texts, and the hash of its picture."""
 
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from resources.fingerprints import fingerprint
 from resources.recognition.read_regions import region_texts
-from resources.search.arrow_cache import Parts
+from resources.search.arrow_cache import ArrowCache
+from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import IsOfCorpus
 from resources.texts.plain_text import page_text
 
 _REGION = pa.struct(
@@ -28,11 +30,11 @@ _PAGES = pa.schema(
         ("regions", pa.list_(_REGION)),
     ]
 )
-_SHOWN = [field.name for field in _PAGES if field.name != "regions"]
+_PAGE_COLUMNS = [field.name for field in _PAGES if field.name != "regions"]
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRegion:
+class RegionView:
     """A region with its text; `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page."""
 
     index: int
@@ -42,8 +44,8 @@ class ShownRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPage:
-    """A page as the store knows it. What is not known, since its tables are gone, is None or empty."""
+class PageView:
+    """A page as the store knows it. What the store has no table for is None or empty."""
 
     shard: str
     page_id: str
@@ -53,44 +55,49 @@ class ShownPage:
     width: int | None = None
     height: int | None = None
     sha256: str | None = None
-    regions: tuple[ShownRegion, ...] = ()
+    regions: tuple[RegionView, ...] = ()
 
 
-class Pages:
+class PageLookup:
     """Pages by shard and id, from the tables as they are at the time of the call."""
 
-    def __init__(self, store: ShardStore, parts: Parts) -> None:
-        self._store, self._parts = store, parts
+    def __init__(self, store: ShardStore, cache: ArrowCache) -> None:
+        self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
 
-    def refreshed(self) -> "Callable[[str, str], ShownPage]":
-        """A look-up of pages by (shard, page id), in the tables as they are now."""
-        raw, read = self._store.published("raw_pages"), self._store.published("ocr_results")
+    def refreshed(self, is_of_corpus: IsOfCorpus) -> Callable[[str, str], PageView]:
+        """A look-up of pages by (shard, page id), in the tables as they are now, without those of another corpus."""
+        published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
 
-        def page(shard: str, page_id: str) -> ShownPage:
-            version = fingerprint([raw.get(shard), read.get(shard)])
+        def page(shard: str, page_id: str) -> PageView:
+            used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
+            version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
             if shard not in self._open or self._open[shard][0] != version:
-                table = self._parts.get(
-                    "pages", shard, version, lambda: _pages(self._store, shard, shard in raw, shard in read)
+                table = self._cache.get(
+                    "pages",
+                    shard,
+                    version,
+                    lambda: _pages(self._store, shard, used),
                 )
                 rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
                 self._open[shard] = version, table, rows
             _, table, rows = self._open[shard]
             if page_id not in rows:
-                return ShownPage(shard, page_id)
-            return _shown(shard, table.slice(rows[page_id], 1).to_pylist()[0])
+                return PageView(shard, page_id)
+            return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
 
         return page
 
 
-def _pages(store: ShardStore, shard: str, has_pages: bool, has_texts: bool) -> pa.Table:
-    known = store.read("raw_pages", shard, _SHOWN).to_pylist() if has_pages else []
-    read = store.read("ocr_results", shard, ["page_id", "regions"]).to_pylist() if has_texts else []
+def _pages(store: ShardStore, shard: str, used: Collection[str]) -> pa.Table:
+    pages, readings = TABLES.pages.name, TABLES.readings.name
+    known = store.read(pages, shard, _PAGE_COLUMNS).to_pylist() if pages in used else []
+    read = store.read(readings, shard, ["page_id", "regions"]).to_pylist() if readings in used else []
     regions = {row["page_id"]: list(_regions(row["regions"] or ())) for row in read}
-    pages = {row["page_id"]: row for row in known}
+    places = {row["page_id"]: row for row in known}
     rows = [
-        {"page_id": page_id, **pages.get(page_id, {}), "regions": regions.get(page_id, [])}
-        for page_id in dict.fromkeys([*pages, *regions])
+        {"page_id": page_id, **places.get(page_id, {}), "regions": regions.get(page_id, [])}
+        for page_id in dict.fromkeys([*places, *regions])
     ]
     return pa.Table.from_pylist(rows, _PAGES)
 
@@ -106,9 +113,9 @@ def _regions(regions: Any) -> Iterator[dict[str, Any]]:
         }
 
 
-def _shown(shard: str, row: dict[str, Any]) -> ShownPage:
+def _view(shard: str, row: dict[str, Any]) -> PageView:
     regions = tuple(
-        ShownRegion(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
+        RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
         for region in row.pop("regions")
     )
-    return ShownPage(shard, regions=regions, **row)
+    return PageView(shard, regions=regions, **row)

@@ -1,4 +1,4 @@
-"""Page pictures for a browser: scaled JPEGs of the source, made when they are asked for."""
+"""Page pictures for a browser: scaled JPEGs of the source, made at the first request."""
 
 import os
 from functools import lru_cache
@@ -7,7 +7,7 @@ from threading import BoundedSemaphore
 from resources.errors import SourceError, UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.images import decode
-from resources.search.page_view import ShownPage
+from resources.search.page_view import PageView
 
 SIDES = {"small": 900, "large": 1800}
 """Lengths of the longer side in pixels: text can be made out, and can be read."""
@@ -29,7 +29,7 @@ class Pictures:
         self._decoding = BoundedSemaphore(os.cpu_count() or 1)
         self._made = lru_cache(_KEPT)(self._make)
 
-    def problem(self, page: ShownPage) -> str | None:
+    def problem(self, page: PageView) -> str | None:
         """Why a page's picture cannot be shown, in words for a person; None when it can."""
         try:
             self._bytes(page)
@@ -37,12 +37,12 @@ class Pictures:
             return str(error)
         return None
 
-    def jpeg(self, page: ShownPage, size: str) -> bytes:
+    def jpeg(self, page: PageView, size: str) -> bytes:
         """The page at a size of `SIDES`. Raises `NoPicture`."""
         self._bytes(page)
         return self._made(page, SIDES[size])
 
-    def _make(self, page: ShownPage, side: int) -> bytes:
+    def _make(self, page: PageView, side: int) -> bytes:
         import cv2
 
         with self._decoding:
@@ -57,7 +57,7 @@ class Pictures:
             encoded = cv2.imencode(".jpg", small[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1]
         return encoded.tobytes()
 
-    def _bytes(self, page: ShownPage) -> bytes | memoryview:
+    def _bytes(self, page: PageView) -> bytes | memoryview:
         """The page's bytes, if they are those that its texts and vectors were made from."""
         if page.page_idx is None:
             raise NoPicture(f"{page.page_id} is not among the pages of {page.shard} any more")

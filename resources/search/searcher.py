@@ -1,4 +1,4 @@
-"""A question answered: embedded as the profile does, compared with the vectors, shown with its passage."""
+"""A question answered: embedded with the profile's engine, compared with the vectors, shown with a passage."""
 
 import json
 import unicodedata
@@ -14,18 +14,20 @@ import pyarrow.compute as pc
 
 from resources.embedding.base import Embedder
 from resources.errors import KopubError
-from resources.retrieval.fusion import RRF_K
-from resources.search.arrow_cache import Parts
-from resources.search.highlight import Found, Words, find
-from resources.search.nearest import EXACT_UP_TO, Near, Part, Vectors
-from resources.search.page_view import Pages, ShownPage
+from resources.retrieval.fusion import reciprocal_ranks
+from resources.search.arrow_cache import ArrowCache
+from resources.search.highlight import Match, QueryWords, best_passage
+from resources.search.nearest import Neighbour, ShardVectors, Vectors
+from resources.search.page_view import PageLookup, PageView
 from resources.search.search_options import By
 from resources.states import MADE
+from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, IsOfCorpus
 
-ASSETS = {By.TEXT: "corpus_text_embeddings", By.IMAGE: "corpus_image_embeddings"}
-
+VECTORS = {By.TEXT: TABLES.text_vectors.name, By.IMAGE: TABLES.image_vectors.name}
+"""The table of each kind of vector."""
 _FUSED = 100
 """Pages of each ranking that fusion looks at."""
 _ENGINES = b"engines"
@@ -41,13 +43,13 @@ class Hit:
 
     rank: int
     score: float
-    page: ShownPage
-    found: Found
+    page: PageView
+    match: Match
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The pages found, best first; `notes` say what was not searched, or could be faster."""
+    """The pages found, best first; `notes` say what was not searched, or could not be kept for the next search."""
 
     query: str
     by: By
@@ -59,19 +61,27 @@ class Answer:
 class Searcher:
     """Searches the shards of a corpus with the engine of a profile; threads may share it.
 
-    Every answer is of the tables as they are at the time. What is kept of them lies in `folder`.
+    Every answer is from the tables as they are at the time. `folder` caches what a search reads of them.
+    Tables that `corpus_check` finds to be of another corpus are left out; without it, all are used.
     """
 
     def __init__(
-        self, store: ShardStore, shards: Sequence[str], embedding: Embedder, profile: str, folder: Path
+        self,
+        store: ShardStore,
+        shards: Sequence[str],
+        embedding: Embedder,
+        profile: str,
+        folder: Path,
+        corpus_check: CorpusCheck | None = None,
     ) -> None:
         self._store, self._shards, self._embedding, self._profile = store, list(shards), embedding, profile
-        self._folder = folder
-        self._parts = Parts(folder)
-        self._pages = Pages(store, self._parts)
+        self._corpus_check = corpus_check
+        self._cache = ArrowCache(folder)
+        self._pages = PageLookup(store, self._cache)
         self._engine = json.loads(json.dumps([embedding.recipe()]))
-        self._held: dict[tuple[By, str], Part] = {}
+        self._loaded: dict[tuple[By, str], ShardVectors] = {}
         self._open: dict[By, tuple[dict[str, str], Vectors]] = {}
+        self._told_problem = False
         self._lock = Lock()
 
     def search(self, query: str, top: int = 10, by: By | None = None) -> Answer:
@@ -82,59 +92,48 @@ class Searcher:
         query = unicodedata.normalize("NFC", query)
         with self._lock:
             by = self._chosen(by)
-            searched = [self._vectors(kind) for kind in ASSETS if by in (kind, By.FUSION)]
+            is_of_corpus = self._look()
+            searched = [self._vectors(kind, is_of_corpus) for kind in VECTORS if by in (kind, By.FUSION)]
         # A model server may have to start for it; pages that are looked at meanwhile do not wait.
         vector = self._embedded(query)
         rankings = [vectors.nearest(vector, _FUSED if by is By.FUSION else top) for vectors, _ in searched]
         ranked = _fused(rankings) if by is By.FUSION else rankings[0]
-        words = Words.of(query)
+        words = QueryWords.of(query)
         with self._lock:
-            page = self._pages.refreshed()
-            pages = [page(near.shard, near.page_id) for near in ranked[:top]]
+            page = self._pages.refreshed(is_of_corpus)
+            pages = [page(neighbour.shard, neighbour.page_id) for neighbour in ranked[:top]]
+            notes = [note for _, notes in searched for note in notes] + self._cache_notes()
         hits = tuple(
-            Hit(rank, near.score, page, find(words, [region.text for region in page.regions]))
-            for rank, (near, page) in enumerate(zip(ranked, pages, strict=False), start=1)
+            Hit(rank, neighbour.score, page, best_passage(words, [region.text for region in page.regions]))
+            for rank, (neighbour, page) in enumerate(zip(ranked, pages, strict=False), start=1)
         )
-        notes = tuple(note for _, notes in searched for note in notes)
-        return Answer(query, by, hits, sum(len(vectors) for vectors, _ in searched), notes)
+        return Answer(query, by, hits, sum(len(vectors) for vectors, _ in searched), tuple(notes))
 
     @property
     def choices(self) -> tuple[By, ...]:
         """What the engine's queries can be compared with."""
-        kinds = tuple(kind for kind in ASSETS if kind in self._embedding.queries_match)
+        kinds = tuple(kind for kind in VECTORS if kind in self._embedding.queries_match)
         return (By.FUSION, *kinds) if len(kinds) > 1 else kinds
 
-    def page(self, shard: str, page_id: str) -> ShownPage:
+    def page(self, shard: str, page_id: str) -> PageView:
         """A page by its shard and id; one that is not known has neither number nor regions."""
         if shard not in self._shards:
-            return ShownPage(shard, page_id)
+            return PageView(shard, page_id)
         with self._lock:
-            return self._pages.refreshed()(shard, page_id)
+            return self._pages.refreshed(self._look())(shard, page_id)
 
     def vectors(self, by: By) -> Vectors:
         """The vectors of one kind as they are now. Raises `CannotSearch`."""
         with self._lock:
-            return self._vectors(by)[0]
+            return self._vectors(by, self._look())[0]
 
-    def build(self) -> list[str]:
-        """Build the graphs for corpora of more than `EXACT_UP_TO` vectors; says what was done."""
-        said = []
-        with self._lock:
-            for kind in ASSETS:
-                if kind not in self.choices:
-                    continue
-                vectors, _ = self._vectors(kind)
-                if len(vectors) <= EXACT_UP_TO:
-                    said.append(f"{len(vectors):,} {kind} vectors are compared one by one, which is exact and fast")
-                else:
-                    vectors.build()
-                    said.append(f"built the graph of {len(vectors):,} {kind} vectors")
-        return said
+    def _look(self) -> IsOfCorpus:
+        return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
 
     def _chosen(self, by: By | None) -> By:
         if by is None:
-            usable = [kind for kind in ASSETS if kind in self.choices]
-            made = [kind for kind in usable if self._store.published(ASSETS[kind])] or usable[:1]
+            usable = [kind for kind in VECTORS if kind in self.choices]
+            made = [kind for kind in usable if self._store.published(VECTORS[kind])] or usable[:1]
             return By.FUSION if len(made) > 1 else made[0]
         if by not in self.choices:
             raise CannotSearch(
@@ -142,64 +141,69 @@ class Searcher:
             )
         return by
 
-    def _vectors(self, kind: By) -> tuple[Vectors, list[str]]:
+    def _vectors(self, kind: By, is_of_corpus: IsOfCorpus) -> tuple[Vectors, list[str]]:
         """The vectors as they are now, and notes of what is left out. Raises `CannotSearch` when none can be used."""
-        asset = ASSETS[kind]
+        asset = VECTORS[kind]
         published = self._store.published(asset)
         made = [shard for shard in self._shards if shard in published]
         if not made:
             raise CannotSearch(f"there are no {kind} vectors yet: materialize {asset}")
-        parts, unfit = [], {}
-        for shard in made:
-            part = self._part(kind, shard, published[shard])
-            problem = self._problem(part)
+        of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
+        if not of_corpus:
+            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: materialize {asset}")
+        fit: list[ShardVectors] = []
+        unfit: dict[str, str] = {}
+        for shard in of_corpus:
+            vectors = self._shard_vectors(kind, shard, published[shard])
+            problem = self._problem(vectors)
             if problem:
                 unfit[shard] = problem
             else:
-                parts.append(part)
-        if not parts:
+                fit.append(vectors)
+        if not fit:
             shard, problem = next(iter(unfit.items()))
             raise CannotSearch(
                 f"the {kind} vectors of {shard} {problem}: materialize {asset}, or set KOPUB_PROFILE to the profile "
                 "that made them"
             )
-        versions = {part.shard: part.version for part in parts}
+        versions = {vectors.shard: vectors.version for vectors in fit}
         if kind not in self._open or self._open[kind][0] != versions:
-            self._open[kind] = versions, Vectors(parts, self._folder / asset)
-        vectors = self._open[kind][1]
+            self._open[kind] = versions, Vectors(fit)
         notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
-        missing = len(self._shards) - len(made)
-        if missing:
+        if other := len(made) - len(of_corpus):
+            notes.append(f"{other} of {len(self._shards)} shards have {kind} vectors of another corpus only")
+        if missing := len(self._shards) - len(made):
             notes.append(f"{missing} of {len(self._shards)} shards have no {kind} vectors yet")
-        if vectors.one_by_one > EXACT_UP_TO:
-            notes.append(
-                f"{vectors.one_by_one:,} {kind} vectors are compared one by one; `kopub search --build` is faster"
-            )
-        return vectors, notes
+        return self._open[kind][1], notes
 
-    def _part(self, kind: By, shard: str, version: str) -> Part:
-        held = self._held.get((kind, shard))
-        if held is None or held.version != version:
-            asset = ASSETS[kind]
-            table = self._parts.get(asset, shard, version, lambda: self._with_vector(asset, shard))
-            held = self._held[kind, shard] = Part(shard, version, table)
-        return held
+    def _cache_notes(self) -> list[str]:
+        """Why nothing is kept for the next search; said once."""
+        if self._cache.problem is None or self._told_problem:
+            return []
+        self._told_problem = True
+        return [f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"]
+
+    def _shard_vectors(self, kind: By, shard: str, version: str) -> ShardVectors:
+        loaded = self._loaded.get((kind, shard))
+        if loaded is None or loaded.version != version:
+            asset = VECTORS[kind]
+            table = self._cache.get(asset, shard, version, lambda: self._with_vector(asset, shard))
+            loaded = self._loaded[kind, shard] = ShardVectors(shard, version, table)
+        return loaded
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """The rows of a table that have a vector, and the engines that it was made with."""
         table = self._store.read(asset, shard, ["page_id", "vector", "state"])
-        made = json.loads(self._store.metadata(asset, shard).get(MADE_WITH, "{}"))
-        kept = table.filter(pc.field("state").isin(list(MADE))).drop_columns("state")
-        return kept.replace_schema_metadata({_ENGINES: json.dumps(made.get("engines"))})
+        made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
+        made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
+        return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
-    def _problem(self, part: Part) -> str | None:
+    def _problem(self, vectors: ShardVectors) -> str | None:
         """Why a query of this engine cannot be compared with the vectors; None when it can."""
-        width = part.table.schema.field("vector").type.list_size
+        width = vectors.table.schema.field("vector").type.list_size
         if width != self._embedding.dim:
             return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
-        engines = json.loads((part.table.schema.metadata or {})[_ENGINES])
-        # A table of before engines were recorded can only be told by its width.
-        if engines is not None and engines != self._engine:
+        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != self._engine:
             return f"were made with another engine, or another version of it, than that of profile {self._profile}"
         return None
 
@@ -211,14 +215,14 @@ class Searcher:
         raise CannotSearch("the engine gave no answer; this is a bug in it")
 
 
-def _fused(rankings: Sequence[Sequence[Near]]) -> list[Near]:
-    """Reciprocal rank fusion, as `resources.retrieval.fusion` scores it."""
-    scores: dict[tuple[str, str], float] = {}
-    for ranking in rankings:
-        for rank, near in enumerate(ranking, start=1):
-            key = near.shard, near.page_id
-            scores[key] = scores.get(key, 0.0) + 1 / (RRF_K + rank)
-    return [Near(*key, score) for key, score in sorted(scores.items(), key=lambda item: -item[1])]
+def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
+    """The pages of all rankings by their reciprocal ranks; of equal ones the first that a ranking names comes first."""
+    pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
+    numbers = {page: number for number, page in enumerate(pages)}
+    numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
+    _, scores = reciprocal_ranks(numbered)
+    best_first = np.argsort(-scores, kind="stable").tolist()
+    return [Neighbour(*pages[number], score=float(scores[number])) for number in best_first]
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -227,8 +231,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
 
 
 def _hit_json(hit: Hit) -> Mapping[str, Any]:
-    page, passage = hit.page, hit.found.passage
-    held = [page.regions[at] for at in hit.found.regions]
+    page, passage = hit.page, hit.match.passage
+    matching = [page.regions[at] for at in hit.match.regions]
     return {
         "rank": hit.rank,
         "score": hit.score,
@@ -238,5 +242,5 @@ def _hit_json(hit: Hit) -> Mapping[str, Any]:
         "shard": page.shard,
         "passage": passage.text,
         "marks": [list(mark) for mark in passage.marks],
-        "regions": [{"index": r.index, "label": r.label, "bbox_2d": list(r.box), "text": r.text} for r in held],
+        "regions": [{"index": r.index, "label": r.label, "bbox_2d": list(r.box), "text": r.text} for r in matching],
     }

@@ -1,4 +1,4 @@
-"""The page to search with: plain HTML without scripts, for one person on one machine."""
+"""The search as web pages: plain HTML without scripts, for one person on one machine."""
 
 from collections.abc import Iterator
 from importlib.resources import files
@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from resources.errors import KopubError
 from resources.pages.corpus import Corpus
-from resources.search.highlight import Passage, Words
-from resources.search.page_view import ShownPage
+from resources.search.highlight import Passage, QueryWords
+from resources.search.page_view import PageView
 from resources.search.pictures import SIDES, NoPicture, Pictures
 from resources.search.search_options import MOST, By
 from resources.search.searcher import Answer, CannotSearch, Searcher
@@ -30,7 +30,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""For a picture whose address names the bytes of its page, as those on the pages here do."""
+"""For a picture whose address has the hash of its page's bytes: it never changes."""
 
 
 def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
@@ -58,22 +58,22 @@ def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
             answer = searcher.search(_query(request), _top(request), _by(request))
         except KopubError as error:
             return html(request, "results.html.jinja", 400, error=str(error))
-        return html(request, "results.html.jinja", answer=answer, hits=list(_shown(answer, pictures)))
+        return html(request, "results.html.jinja", answer=answer, hits=list(_items(answer, pictures)))
 
     def page(request: "Request") -> Response:
         try:
-            shown, words = _page(searcher, request), Words.of(_query(request))
+            shown, words = _page(searcher, request), QueryWords.of(_query(request))
         except KopubError as error:
             return html(request, "results.html.jinja", 404, error=str(error))
         spans = [tuple((start, end) for start, end, _ in words.marks(region.text)) for region in shown.regions]
-        texts = [Passage(region.text, held) for region, held in zip(shown.regions, spans, strict=True)]
+        texts = [Passage(region.text, marks) for region, marks in zip(shown.regions, spans, strict=True)]
         return html(
             request,
             "page.html.jinja",
             page=shown,
             texts=list(zip(shown.regions, map(pieces, texts), strict=True)),
             boxes=list(zip(shown.regions, map(bool, spans), strict=True)),
-            lack=pictures.problem(shown),
+            no_picture=pictures.problem(shown),
             address=_picture(shown, "large"),
         )
 
@@ -84,8 +84,8 @@ def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
             jpeg = pictures.jpeg(shown, size if size in SIDES else "small")
         except NoPicture as error:
             return PlainTextResponse(str(error), 404, _HEADERS)
-        named = request.query_params.get("of") == _bytes_of(shown)
-        return Response(jpeg, 200, _HEADERS | (_FOR_EVER if named else {}), "image/jpeg")
+        same_bytes = request.query_params.get("of") == _bytes_of(shown)
+        return Response(jpeg, 200, _HEADERS | (_FOR_EVER if same_bytes else {}), "image/jpeg")
 
     def stylesheet(request: "Request") -> Response:
         return Response(style, 200, _HEADERS, "text/css")
@@ -110,33 +110,33 @@ def pieces(passage: Passage) -> Iterator[tuple[bool, str]]:
     yield False, passage.text[at:]
 
 
-def _shown(answer: Answer, pictures: Pictures) -> Iterator[dict[str, Any]]:
+def _items(answer: Answer, pictures: Pictures) -> Iterator[dict[str, Any]]:
     for hit in answer.hits:
         yield {
             "hit": hit,
             "page": hit.page,
-            "pieces": list(pieces(hit.found.passage)),
-            "held": [hit.page.regions[at].index for at in hit.found.regions],
-            "boxes": [(region, at in hit.found.regions) for at, region in enumerate(hit.page.regions)],
-            "lack": pictures.problem(hit.page),
+            "pieces": list(pieces(hit.match.passage)),
+            "matching": [hit.page.regions[at].index for at in hit.match.regions],
+            "boxes": [(region, at in hit.match.regions) for at, region in enumerate(hit.page.regions)],
+            "no_picture": pictures.problem(hit.page),
             "address": _picture(hit.page, "small"),
             "more": "/page?" + urlencode({**_which(hit.page), "q": answer.query}),
         }
 
 
-def _picture(page: ShownPage, size: str) -> str:
+def _picture(page: PageView, size: str) -> str:
     return "/picture?" + urlencode({**_which(page), "of": _bytes_of(page), "size": size})
 
 
-def _bytes_of(page: ShownPage) -> str:
+def _bytes_of(page: PageView) -> str:
     return (page.sha256 or "")[:16]
 
 
-def _which(page: ShownPage) -> dict[str, str]:
+def _which(page: PageView) -> dict[str, str]:
     return {"shard": page.shard, "id": page.page_id}
 
 
-def _page(searcher: Searcher, request: "Request") -> ShownPage:
+def _page(searcher: Searcher, request: "Request") -> PageView:
     """The page that an address names. Raises `NoPicture` when the corpus does not have it."""
     page = searcher.page(request.query_params.get("shard", ""), request.query_params.get("id", ""))
     if page.page_idx is None and not page.regions:

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,9 @@ from resources.store.shard_store import ShardStore
 _log = logging.getLogger(__name__)
 
 _FOLDER = ".footers"
-_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", "regions")
+SOURCES = "sources"
+"""Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
@@ -36,6 +38,7 @@ class Entry:
     made_with: str
     made_from_json: str
     states_json: str
+    sources_json: str
     regions_json: str | None
 
     @cached_property
@@ -47,6 +50,11 @@ class Entry:
     def states(self) -> dict[str, int]:
         """Rows by state; empty for a table of files."""
         return json.loads(self.states_json)
+
+    @cached_property
+    def sources(self) -> list[list[str]]:
+        """(asset, fingerprint) of all that it and its parents read of the corpus."""
+        return json.loads(self.sources_json)
 
     @cached_property
     def regions(self) -> dict[str, int]:
@@ -79,10 +87,10 @@ class FooterCache:
 
     def _footer(self, asset: str, shard: str) -> Entry:
         rows, metadata = self._store.footer(asset, shard)
-        # A table that somebody else wrote tells nothing of itself, and is stale.
+        # A table that somebody else wrote has no such metadata, and is stale.
         *known, regions = (metadata.get(name) for name in _COLUMNS)
-        recipe, content, made_with, made_from, states = (value or "" for value in known)
-        return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", regions)
+        recipe, content, made_with, made_from, states, sources = (value or "" for value in known)
+        return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
         try:
@@ -98,10 +106,7 @@ class FooterCache:
     def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:
         parts = self._store.parts(_FOLDER, asset)
         before = parts.names()
-        rows = [
-            (shard, stamp, e.rows, e.recipe, e.content, e.made_with, e.made_from_json, e.states_json, e.regions_json)
-            for shard, (stamp, e) in now.items()
-        ]
+        rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
         columns = zip(*rows, strict=True)
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         try:

@@ -3,7 +3,7 @@
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -32,12 +32,22 @@ the GPUs the engine held. Both are null where the time is unknown: for rows that
 before it was killed, which the next run of the shard enters under its own name.
 """
 
+_FOLDER = ".ledger"
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
 _MERGED = "merged"
 """End of the name of a part that holds all before it, each entry once."""
 _SAMPLE = 32
 """Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """A run, when it entered its last rows, and how many rows of each asset it computed."""
+
+    run_id: str
+    ended: datetime
+    rows: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +126,53 @@ def spent(rows: pa.Table) -> Spent:
 
 def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
     """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
-    found = {asset: _latest(store.parts(".ledger", asset)) for asset in assets}
+    found = {asset: _latest(store.parts(_FOLDER, asset)) for asset in assets}
     spents = {asset: spent(pa.concat_tables(tables)) for asset, tables in found.items() if tables}
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
+def last_run(store: ShardStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
+    """The run that computed rows last, of the `shards` of each asset; None when none of them has an entry.
+
+    A run that computed nothing enters nothing. Raises `StoreError` when a part is damaged.
+    """
+    logs = {asset: store.parts(_FOLDER, asset) for asset in shards}
+
+    def of_asset(asset: str, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name.partition("/")[0] in shards[asset]]
+
+    newest = max((_file(name) for asset, log in logs.items() for name in of_asset(asset, log.names())), default=None)
+    if newest is None:
+        return None
+    # A part's name ends in its run; a merged one may hold entries of any run.
+    run = newest.partition("-")[2]
+
+    def read(asset: str, log: AppendLog) -> pa.Table:
+        parts = log.read(lambda names: [n for n in of_asset(asset, names) if run in n or n.endswith(_MERGED)])
+        table = pa.concat_tables([LEDGER.empty_table(), *parts])
+        return table.filter(pc.field("seconds").is_valid())
+
+    rows = {asset: read(asset, log) for asset, log in logs.items()}
+    every = pa.concat_tables(list(rows.values()))
+    if not every.num_rows:
+        return None
+    ended = max(every["made_at"].to_pylist())
+    run_id = every.filter(pc.field("made_at") == ended)["run_id"][0].as_py()
+    return LastRun(run_id, ended, {asset: _computed(table, run_id) for asset, table in rows.items()})
+
+
+def _computed(table: pa.Table, run_id: str) -> int:
+    """Rows that a run computed; a merged part may repeat those of the parts before it."""
+    of_run = table.filter(pc.field("run_id") == run_id)
+    return len(set(zip(of_run["row_id"].to_pylist(), of_run["fingerprint"].to_pylist(), strict=True)))
+
+
+def _file(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
 def _latest(parts: AppendLog) -> list[pa.Table]:
-    """Shards are told by their folder, time by the name of the file in it."""
+    """The newest parts of all shards: a folder is a shard, and a file's name begins with the time."""
     found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
     return [_last_run(part) for part in found]
 
@@ -150,4 +200,4 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of(store: ShardStore, asset: str, shard: str) -> AppendLog:
-    return store.parts(".ledger", asset, shard)
+    return store.parts(_FOLDER, asset, shard)

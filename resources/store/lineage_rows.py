@@ -56,7 +56,7 @@ class MadeWith:
 
 
 def made_with(metadata: Mapping[str, str]) -> MadeWith:
-    """What a table's metadata in the store says of its making; nothing, for a table of before it was recorded."""
+    """What a table's metadata in the store says of its making; nothing where it has none."""
     own = json.loads(metadata.get(MADE_WITH, "{}"))
     engine = next(iter(own.get("engines", ())), {})
     versions = engine.get("weights", {})

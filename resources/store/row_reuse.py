@@ -14,7 +14,7 @@ def known_rows(
     """The finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
 
     Of a version without any only those two columns and the state are read; one version at a time is
-    in memory. A version of another schema tells nothing. Raises `StoreError`.
+    in memory. A version of another schema is skipped. Raises `StoreError`.
     """
     missing = set(wanted)
     found = [schema.empty_table()]

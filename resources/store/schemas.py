@@ -16,7 +16,7 @@ def _column(name: str, kind: pa.DataType, says: str, nullable: bool = True) -> p
 
 
 STATE = [
-    _column("state", pa.string(), "ok, blank, failed or quarantined.", nullable=False),
+    _column("state", pa.string(), "ok, partial, blank, failed or quarantined.", nullable=False),
     _column("reason", pa.string(), "Why the row did not end as ok."),
     _column("fingerprint", pa.string(), "Of the inputs and the recipe that made the row.", nullable=False),
 ]

@@ -17,6 +17,9 @@ from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
+from tests.support.dagster_home import make_dagster_home
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 SHARDS = ["shard_00", "shard_01", "shard_02"]
 LAUNCH = """
@@ -44,7 +47,7 @@ PATIENCE = 240.0
 def home(tmp_path: Path) -> Path:
     shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1")]
     index(str(write_corpus(tmp_path / "source", shards, [query("q1", "무엇인가?", "b_1")])), tmp_path / "home")
-    (tmp_path / "dagster").mkdir()
+    make_dagster_home(tmp_path / "dagster")
     return tmp_path / "home"
 
 

@@ -12,6 +12,8 @@ from resources.states import State
 from tests.support.corpora import page_image, query
 from tests.support.harness import Platform
 
+pytestmark = pytest.mark.slow
+
 
 def sample(page_id: str) -> tuple[str, bytes]:
     corpus = Corpus(home=str(SAMPLES))

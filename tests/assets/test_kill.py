@@ -20,6 +20,8 @@ from tests.support import kill_child
 from tests.support.corpora import pages, query
 from tests.support.harness import Platform
 
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
 KILLS = 20
 SHARDS = ("shard_00", "shard_01")
 

@@ -17,15 +17,29 @@ from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.support.corpora import cut, page_image, pages, query, write_corpus
-from tests.support.harness import Platform, failure
+from tests.support.harness import Platform, Prepared, failure
 
 TWO_SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
+TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
 QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1"), query("q3", "답이 없는 질문")]
 
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
     return Platform.of(tmp_path, TWO_SHARDS, QUERIES)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    platform = Platform.of(tmp_path_factory.mktemp("materialize") / "home", TWO_SHARDS, QUERIES)
+    assert platform.run(last="shard_01").success
+    return Prepared(platform)
+
+
+@pytest.fixture
+def built(prepared: Prepared) -> Platform:
+    """Both shards of all assets were made."""
+    return prepared.renewed()
 
 
 def computed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str | None, Any]:
@@ -36,7 +50,7 @@ def computed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str | None, 
     }
 
 
-def test_one_partition_key_builds_all_eight_assets(platform: Platform):
+def test_one_partition_key_builds_all_assets(platform: Platform):
     assert platform.run().success
     assert {asset for asset, _ in platform.tables()} == set(GRAPH.names)
     assert platform.states("parsed_texts") == dict.fromkeys(["a_1", "a_2", "a_3"], State.OK)
@@ -45,7 +59,7 @@ def test_one_partition_key_builds_all_eight_assets(platform: Platform):
 
 
 def test_a_range_is_one_run_over_the_same_code(platform: Platform):
-    result = platform.run(last="shard_01")
+    result = platform.run(TEXTS, last="shard_01")
     assert result.success
     assert computed(result, "ocr_results") == {"shard_00": 3, "shard_01": 2}
     assert list(platform.rows("ocr_results", "shard_01")) == ["b_1", "b_2"]
@@ -77,22 +91,22 @@ def test_a_second_run_computes_nothing_and_writes_nothing(platform: Platform):
 
 
 def test_only_what_changed_is_made_again(platform: Platform):
-    platform.run()
+    platform.run(TEXTS)
     changed = [*pages("a_0"), ("a_1", page_image(99)), *TWO_SHARDS[0][1:]]
     platform.reindex([changed, TWO_SHARDS[1]], QUERIES)
-    assert platform.run().success
+    assert platform.run(TEXTS).success
     assert sorted(platform.diary("recognition").pages) == ["a_0", "a_1", "a_1", "a_2", "a_3"]
     assert [row["page_idx"] for row in platform.rows("ocr_results").values()] == [0, 1, 2, 3]
 
 
-def test_a_new_model_whose_boxes_are_the_same_redoes_only_the_layout(platform: Platform):
-    platform.run()
-    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), revision="r2")
-    result = platform.run()
+def test_a_new_model_whose_boxes_are_the_same_redoes_only_the_layout(built: Platform):
+    built.engines["layout"] = OneRegionLayout(diary=str(built.home / "layout.diary"), revision="r2")
+    result = built.run("layout_regions,ocr_results")
     assert computed(result, "layout_regions") == {"shard_00": 3}
     assert computed(result, "ocr_results") == {"shard_00": 0}
 
 
+@pytest.mark.slow
 def test_the_data_version_follows_the_recipes(platform: Platform):
     def versions() -> dict[str, str]:
         result = platform.run()
@@ -115,26 +129,26 @@ def test_the_data_version_follows_the_recipes(platform: Platform):
 
 
 def test_a_field_set_in_the_launchpad_counts_for_that_run(platform: Platform):
-    assert platform.run(launchpad={"recognition": {"prompt": "say"}, "gates": {"max_empty_jump": 0.5}}).success
+    assert platform.run(TEXTS, launchpad={"recognition": {"prompt": "say"}, "gates": {"max_empty_jump": 0.5}}).success
     assert platform.rows("parsed_texts")["a_1"]["text"] == "say a_1"
-    platform.run()
+    platform.run(TEXTS)
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
 
 
 def test_a_page_that_failed_is_tried_again_and_the_others_are_not(platform: Platform):
     broken = OneRegionLayout(diary=str(platform.home / "layout.diary"), fail_on="a_2")
     platform.engines["layout"] = broken
-    assert platform.run().success
+    assert platform.run(f"{TEXTS},corpus_text_embeddings").success
     assert platform.states("parsed_texts")["a_2"] == State.FAILED
     assert platform.rows("corpus_text_embeddings")["a_2"]["vector"] is None
     assert platform.rows("corpus_text_embeddings")["a_2"]["reason"] == "asked to fail"
-    platform.run()
+    platform.run(f"{TEXTS},corpus_text_embeddings")
     assert sorted(platform.diary("layout").pages) == ["a_1", "a_2", "a_2", "a_3"]
 
 
 def test_a_page_the_engine_forgets_is_a_failure_not_a_gap(platform: Platform):
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), forget="a_2")
-    result = platform.run()
+    result = platform.run(TEXTS)
     assert result.success
     row = platform.rows("layout_regions")["a_2"]
     assert (row["state"], row["reason"]) == (State.FAILED, "the engine ended without an answer")
@@ -155,21 +169,21 @@ def test_a_shard_that_cannot_be_made_does_not_stop_the_others(platform: Platform
 def test_an_engine_that_breaks_keeps_what_it_finished(platform: Platform):
     diary = str(platform.home / "recognition.diary")
     platform.engines["recognition"] = SlowReader(diary=diary, die_on="a_3")
-    result = platform.run()
+    result = platform.run(TEXTS)
     assert failure(result) == "shard_00: the engine is out of order; repair it and run again"
     platform.engines["recognition"] = SlowReader(diary=diary)
-    assert platform.run().success
+    assert platform.run(TEXTS).success
     assert platform.diary("recognition").pages == ["a_1", "a_2", "a_3"]
 
 
 def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
-    platform.run()
+    platform.run(TEXTS)
     diary = str(platform.home / "recognition.diary")
     platform.engines["recognition"] = SlowReader(diary=diary, prompt="say", die_on="a_3")
-    assert not platform.run().success
+    assert not platform.run(TEXTS).success
     del platform.engines["recognition"]
     before = platform.diary("recognition").pages
-    assert platform.run().success
+    assert platform.run(TEXTS).success
     assert platform.diary("recognition").pages == before
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
 
@@ -183,19 +197,19 @@ def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platf
     with monkeypatch.context() as older:
         older.setattr(module, "inspect", refuse)
         older.setattr(RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release", 2: "older"}))
-        assert platform.run().success
+        assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
-    assert platform.run().success
+    assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
         assert set(platform.states(asset).values()) == {State.OK}, asset
 
 
 def test_a_detector_that_finds_nothing_stops_the_run_and_the_old_table_stays(platform: Platform):
-    platform.run()
+    platform.run("raw_pages,layout_regions")
     before = platform.store.read("layout_regions", "shard_00")
     diary = str(platform.home / "layout.diary")
     platform.engines["layout"] = OneRegionLayout(diary=diary, revision="r2", empty=True)
-    result = platform.run()
+    result = platform.run("raw_pages,layout_regions")
     assert not result.success
     assert "no page with ink has a region" in failure(result)
     assert platform.store.read("layout_regions", "shard_00").equals(before)
@@ -233,7 +247,7 @@ def test_a_page_that_cannot_be_used_is_quarantined_and_the_others_come_out(
 ):
     platform = Platform.of(tmp_path / "home", [[*pages("a_1"), (page_id, data), *pages("a_3")]])
     before = {path for path in tmp_path.rglob("*") if "home" not in path.parts}
-    assert platform.run().success
+    assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
         rows = list(platform.rows(asset).values())
         assert [row["state"] for row in rows] == [State.OK, State.QUARANTINED, State.OK], asset
@@ -246,7 +260,7 @@ def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_
     index(str(write_corpus(tmp_path / "source", [pages("a_1", "a_2", "a_3"), pages("b_1")], batch_rows=1)), tmp_path)
     file = tmp_path / "source" / "corpus" / "data-0.arrow"
     cut(file, file.stat().st_size * 3 // 5)
-    assert platform.run(last="shard_01").success
+    assert platform.run(TEXTS, last="shard_01").success
     states = list(platform.states("ocr_results").values())
     assert len(states) == 3
     assert states[0] == State.OK
@@ -258,7 +272,7 @@ def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_
 def test_a_full_disk_is_one_line_and_what_was_finished_stays(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FullDisk, "no_room_for", "ocr_results")
     platform.engines["store"] = ShardStore(url="fulldisk://platform")
-    result = platform.run()
+    result = platform.run(TEXTS)
     assert not result.success
     assert failure(result).startswith("shard_00: the disk is full: ")
     assert "\n" not in failure(result)

@@ -202,9 +202,12 @@ def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
         (
             "KOPUB_HOME",
             "s3://bucket",
-            "KOPUB_HOME: 's3://bucket' is a URL, and must be a folder of this machine; tables",
+            "KOPUB_HOME: 's3://bucket' is a URL, and must be a folder of this machine",
         ),
-        ("KOPUB_HOME", __file__, f"KOPUB_HOME is {__file__}, which is no folder"),
+        ("KOPUB_HOME", __file__, f"KOPUB_HOME: {__file__!r} is a file, and must be a folder"),
+        ("KOPUB_HOME", "x" * 1000, "KOPUB_HOME: 'xxxxx"),
+        ("KOPUB_STORE__URL", __file__, f"profile mine: store.url: {__file__!r} is a file, and must be a folder"),
+        ("KOPUB_RELEASE__FOLDER", __file__, f"profile mine: release.folder: {__file__!r} is a file, and must be a "),
         ("KOPUB_HOME", "~nobody-of-this-name/x", "KOPUB_HOME: '~nobody-of-this-name/x' is no folder"),
         ("KOPUB_PROFILE", "", "KOPUB_PROFILE is ''; choose one of b200, cpu, h200"),
         ("KOPUB_PROFILE", "h20", "KOPUB_PROFILE is 'h20' (did you mean h200?); choose one of b200, cpu, h200"),
@@ -262,6 +265,7 @@ def test_a_store_that_can_be_opened_is_left_as_it_is(url: str, load: Load):
     assert load(KOPUB_STORE__URL=url).store.url == os.path.expanduser(url)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("environment", "line"),
     [

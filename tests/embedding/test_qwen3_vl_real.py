@@ -22,7 +22,7 @@ from tests.support.harness import Platform
 from tests.support.tiny_vlm import save_qwen3_vl
 from tests.support.vllm_cpu import cpu_server, needs_vllm, program
 
-pytestmark = [needs_vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
 WIDTH = 128

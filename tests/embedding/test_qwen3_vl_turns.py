@@ -22,7 +22,7 @@ from tests.support.tiny_vlm import qwen_tokenizer
 
 pytest.importorskip("torch", reason="pages are resized with PyTorch")
 pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
+pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")]
 
 STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]
 ROOT = Path(__file__).resolve().parents[2]

@@ -30,6 +30,7 @@ def covers(region: Region, x: int, y: int) -> bool:
     return x1 <= x <= x2 and y1 <= y <= y2
 
 
+@pytest.mark.slow
 def test_title_text_table_and_picture_are_told_apart() -> None:
     sheet = Sheet()
     sheet.text(150, 180, "State of the pages", 56)

@@ -72,6 +72,7 @@ def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[in
     return scores.astype(np.float32), boxes.astype(np.float32), votes.astype(np.float32), size, chosen
 
 
+@pytest.mark.slow
 @settings(max_examples=3000, deadline=None)
 @given(pages())
 def test_vectorised_equals_scalar(page: tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], Settings]) -> None:

@@ -99,6 +99,7 @@ def inputs(count: int) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "steady"), [(0, False), (1, False), (2, False), (0, True)])
 def test_network_gives_what_the_stock_forward_gives(seed: int, steady: bool) -> None:
     network, pixels = tiny_pp_doclayout(seed, steady=steady), inputs(2)
@@ -129,6 +130,7 @@ def test_mask_branch_is_left_out_without_polygons(monkeypatch: pytest.MonkeyPatc
     assert len(calls) == 1, "the encoder's proposals need the head once, the decoder not at all"
 
 
+@pytest.mark.slow
 def test_same_regions_as_the_post_processing_of_transformers(
     make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def iou(a: Region, b: Region) -> float:
     return shared / (sum(areas) - shared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "checkpoints"), [("float16", FP16), ("bfloat16", BF16)])
 def test_half_precision_finds_the_same_regions(
     make: Callable[..., PPDocLayout], tmp_path: Path, dtype: str, checkpoints: tuple[tuple[int, float], ...]

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES, Manifest
 from tests.doubles.fake_hub import REVISION, card, serve
 from tests.support.corpora import pages, table
+
+pytestmark = pytest.mark.services
 
 KOPUB = "SamsungSDS-Research/SDS-KoPub-VDR-Benchmark"
 INDEX = """

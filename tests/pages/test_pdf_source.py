@@ -616,6 +616,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
     assert len(small.files()) == 2
 
 
+@pytest.mark.services
 def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for at in range(3):
@@ -707,6 +708,7 @@ def test_a_home_that_cannot_be_written(folder: Folder) -> None:
         folder.index()
 
 
+@pytest.mark.services
 def test_the_command_takes_a_resolution(folder: Folder) -> None:
     folder.put("a.pdf")
     command = [*KOPUB, "index", str(folder.source), "--dpi", "144"]

@@ -12,6 +12,8 @@ from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
 from tests.recognition.test_deepseek_ocr import server_of
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import pickle, sys
@@ -23,7 +25,7 @@ print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modu
 
 @pytest.mark.parametrize("engine", [GlmOcrRecognizer, DeepSeekOcrRecognizer])
 def test_a_client_process_loads_no_heavy_library(engine: type[VlmRecognizer]) -> None:
-    recognizer = engine(server=server_of())
+    recognizer = engine.model_validate({"server": server_of()})
     carried = pickle.dumps([recognizer.image_maker(), recognizer.answer_cleaner()]).hex()
     done = subprocess.run([sys.executable, "-c", LOAD, carried], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -50,6 +50,8 @@ def pairs(answer: dict[str, Any]) -> Counter[tuple[int, int]]:
     return Counter(pairwise(answer["choices"][0]["token_ids"]))
 
 
+@pytest.mark.slow
+@pytest.mark.vllm
 @needs_vllm
 @pytest.mark.timeout(900)
 def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from tests.support.tiny_vlm import save_glm_ocr
 from tests.support.vllm_cpu import cpu_server, needs_vllm
 
 
+@pytest.mark.slow
+@pytest.mark.vllm
 @needs_vllm
 @pytest.mark.timeout(900)
 def test_pages_are_read_by_a_real_model_and_not_a_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

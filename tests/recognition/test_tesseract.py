@@ -88,6 +88,7 @@ def test_a_dotted_leader_is_counted_and_not_read() -> None:
     assert reading.regions[0].content == f"Contents {' '.join('.' * 20)} 17"
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("page_id", "most"), [("install.ko_98", 0.05), ("faq-basic_1", 0.05), ("lshort-ko_57", 0.12)])
 def test_a_korean_page_with_english_words(page_id: str, most: float) -> None:

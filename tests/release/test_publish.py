@@ -181,6 +181,7 @@ def test_a_release_that_is_rewritten_while_it_is_sent_is_sent_as_it_became(
     assert len(hub.commits) == 2
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("which", [("PUT", "/storage/", 8), ("POST", "/commit/", 1), ("POST", "/tag/", 1)])
 def test_killed_and_run_again_it_goes_on_where_it_was(
     hub: WritableHub, corpus: ReleasedCorpus, which: tuple[str, str, int]
@@ -450,6 +451,7 @@ def kopub(hub: WritableHub, home: Path, *command: str, **environment: str) -> su
     )
 
 
+@pytest.mark.services
 def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, corpus: ReleasedCorpus):
     open_gates = {"KOPUB_GATES__OVERRIDE": "a trial"}
     dry = kopub(hub, corpus.home, "publish", "--dry-run", **open_gates)
@@ -470,6 +472,7 @@ def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, co
     assert WRITER not in dry.stdout + dry.stderr + done.stdout + done.stderr
 
 
+@pytest.mark.services
 def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corpus: ReleasedCorpus):
     measured = {"shard_00": {"parsed_texts": "texts of shard_00"}, "shard_01": {"parsed_texts": "older texts"}}
     known = {"retriever": "text", "convention": "any", "query_type": "all", "metric": "recall@10", "dropped": True}
@@ -491,6 +494,7 @@ def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corp
     assert "recall@10" not in card
 
 
+@pytest.mark.services
 def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: ReleasedCorpus):
     nobody = kopub(hub, corpus.home, "publish", KOPUB_HUB__REPO="")
     assert (nobody.returncode, nobody.stdout) == (1, "")

@@ -16,7 +16,7 @@ from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from tests.doubles.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import RANGE_END, RANGE_START, Platform, failure
+from tests.support.harness import QUIET, RANGE_END, RANGE_START, Platform, Prepared, failure
 from tests.support.released import contents, load
 
 PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
@@ -24,13 +24,28 @@ PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
-    queries = [query("q1", "무엇인가?", "a_1")]
-    return Platform.of(tmp_path / "home", [pages("a_1", "a_2"), pages("b_1", "b_2")], queries)
+    return _indexed(tmp_path / "home")
+
+
+def _indexed(home: Path) -> Platform:
+    return Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "무엇인가?", "a_1")])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    platform = _indexed(tmp_path_factory.mktemp("released") / "home")
+    assert run(platform).success
+    return Prepared(platform)
+
+
+@pytest.fixture
+def built(prepared: Prepared) -> Platform:
+    """All was made and released into a folder, and not pushed."""
+    return prepared.renewed()
 
 
 def run(
     platform: Platform,
-    hub: WritableHub,
     config: Any = None,
     tags: dict[str, str] | None = None,
     selection: list[str] | None = None,
@@ -45,7 +60,7 @@ def run(
         selection=selection,
         tags={RANGE_START: "shard_00", RANGE_END: "shard_01", **(tags or {})},
         resources=platform.resources() | chosen,
-        run_config=config or {},
+        run_config={**QUIET, **(config or {})},
         instance=platform.instance,
         raise_on_error=False,
     )
@@ -59,106 +74,106 @@ def released(platform: Platform) -> dict[str, Any]:
 
 
 def test_selecting_everything_pushes_nothing(platform: Platform, hub: WritableHub):
-    assert run(platform, hub).success
+    assert run(platform).success
     assert not hub.asked
     assert released(platform)["keeps_it_off_the_hub"] == "nothing"
 
 
 @pytest.mark.parametrize("asks", [{"config": PUSH}, {"tags": {"kopub/publish": "true"}}], ids=["field", "run tag"])
-def test_a_run_that_asks_for_it_pushes_in_one_commit(platform: Platform, hub: WritableHub, asks: dict[str, Any]):
-    assert run(platform, hub, **asks).success
+def test_a_run_that_asks_for_it_pushes_in_one_commit(built: Platform, hub: WritableHub, asks: dict[str, Any]):
+    assert run(built, **asks).success
     assert len(hub.commits) == 2
-    metadata = released(platform)
+    metadata = released(built)
     assert metadata["commit"] == f"{hub.url}/datasets/{REPO}/commit/{hub.head.oid}"
     assert hub.tags == {metadata["tag"]: hub.head.oid}
     assert metadata["pushed_files"] == len(hub.head.sent)
     assert metadata["pushed_bytes"] == sum(len(hub.head.files[path].content) for path in hub.head.sent)
 
 
-def test_a_page_that_changes_moves_the_files_of_its_shard_alone(platform: Platform, hub: WritableHub):
-    assert run(platform, hub, PUSH).success
+@pytest.mark.slow
+def test_a_page_that_changes_moves_the_files_of_its_shard_alone(built: Platform, hub: WritableHub):
+    assert run(built, PUSH).success
     changed = [("b_1", page_image(9)), ("b_2", page_image(1))]
-    platform.reindex([pages("a_1", "a_2"), changed], [query("q1", "무엇인가?", "a_1")])
-    assert run(platform, hub, PUSH).success
+    built.reindex([pages("a_1", "a_2"), changed], [query("q1", "무엇인가?", "a_1")])
+    assert run(built, PUSH).success
     data = {path for path in hub.head.sent if path.startswith("data/")}
     assert {path.rpartition("/")[2] for path in data} == {"shard_01.parquet"}
     assert {"data/pages/shard_01.parquet", "data/lineage/shard_01.parquet"} <= data
     assert set(hub.uploads.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_closed_gate_fails_the_run_and_leaves_the_folder(platform: Platform, hub: WritableHub):
     broken = [("b_1", b"no image"), *pages("b_2", "b_3"), ("b_4", b"no"), ("b_5", b"no")]
     platform.reindex([pages("a_1", "a_2"), broken])
-    result = run(platform, hub, PUSH)
+    result = run(platform, PUSH)
     assert failure(result) == (
         "in the end: not published: 3 of 7 pages failed or are quarantined, more than gates.max_lost_share (1.0%); "
         "give gates.override a reason to publish it all the same"
     )
     assert not hub.asked
     assert load(platform.home / "release", "pages").num_rows == 7
-    assert run(platform, hub, PUSH, gates=Gates(max_doubtful_share=1, override="they were like that")).success
+    assert run(platform, PUSH, gates=Gates(max_doubtful_share=1, override="they were like that")).success
     assert "because: they were like that" in hub.head.files["README.md"].content.decode()
 
 
-def test_a_run_with_a_shard_that_failed_pushes_nothing(platform: Platform, hub: WritableHub):
-    assert run(platform, hub).success
-    (platform.home / "store" / "parsed_texts" / "shard_01.parquet").unlink()
-    result = run(platform, hub, PUSH, selection=["hf_release"])
+def test_a_run_with_a_shard_that_failed_pushes_nothing(built: Platform, hub: WritableHub):
+    (built.home / "store" / "parsed_texts" / "shard_01.parquet").unlink()
+    result = run(built, PUSH, selection=["hf_release"])
     assert failure(result) == "shard_01: parsed_texts of shard_01 has not been made yet: materialize parsed_texts first"
     assert not hub.asked
 
 
 def test_answers_that_the_corpus_lacks_do_not_stop_a_release(platform: Platform, hub: WritableHub):
     platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "무엇인가?", "nowhere_1", "b_1")])
-    assert run(platform, hub, PUSH).success
+    assert run(platform, PUSH).success
     folder = platform.home / "release"
     assert load(folder, "qrels")["corpus-id"][:] == ["b_1"]
     assert load(folder, "queries")["ground_truth"][:] == [["nowhere_1", "b_1"]]
 
 
-def test_a_shard_that_lacks_pages_of_the_corpus_is_not_released(platform: Platform, hub: WritableHub):
-    assert run(platform, hub).success
-    before = contents(platform.home / "release")
-    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2", "b_3")])
-    said = failure(run(platform, hub, selection=["hf_release"]))
+def test_a_shard_that_lacks_pages_of_the_corpus_is_not_released(built: Platform, hub: WritableHub):
+    before = contents(built.home / "release")
+    built.reindex([pages("a_1", "a_2"), pages("b_1", "b_2", "b_3")])
+    said = failure(run(built, selection=["hf_release"]))
     assert said == "shard_01: raw_pages has 2 pages, the corpus has 3: materialize it again"
     data = {path: content for path, content in before.items() if path.startswith("data/")}
-    assert data.items() <= contents(platform.home / "release").items()
+    assert data.items() <= contents(built.home / "release").items()
 
 
-def test_vectors_that_were_not_measured_are_not_pushed(platform: Platform, hub: WritableHub):
-    assert run(platform, hub).success
-    assert "## How well pages are found" in (platform.home / "release" / "README.md").read_text("utf-8")
-    platform.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "어디인가?", "a_1")])
-    unmeasured = [asset.key.path[-1] for asset in platform.assets if asset.key.path[-1] != "retrieval_scores"]
+def test_vectors_that_were_not_measured_are_not_pushed(built: Platform, hub: WritableHub):
+    assert "## How well pages are found" in (built.home / "release" / "README.md").read_text("utf-8")
+    built.reindex([pages("a_1", "a_2"), pages("b_1", "b_2")], [query("q1", "어디인가?", "a_1")])
+    unmeasured = [asset.key.path[-1] for asset in built.assets if asset.key.path[-1] != "retrieval_scores"]
     assert "retrieval was not measured on what is released of 1 shards, shard_00 first" in failure(
-        run(platform, hub, PUSH, selection=unmeasured)
+        run(built, PUSH, selection=unmeasured)
     )
     assert not hub.asked
-    assert "## How well pages are found" not in (platform.home / "release" / "README.md").read_text("utf-8")
-    assert run(platform, hub, PUSH).success
+    assert "## How well pages are found" not in (built.home / "release" / "README.md").read_text("utf-8")
+    assert run(built, PUSH).success
 
 
 def test_what_the_hub_refuses_fails_the_run_in_one_line(
-    platform: Platform, hub: WritableHub, monkeypatch: pytest.MonkeyPatch
+    built: Platform, hub: WritableHub, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("HF_TOKEN", READER)
-    said = failure(run(platform, hub, PUSH))
+    said = failure(run(built, PUSH))
     assert said.startswith(f"in the end: {REPO}: the token may not write to it (")
     assert len(said.splitlines()) == 1
-    assert load(platform.home / "release", "pages").num_rows == 4
+    assert load(built.home / "release", "pages").num_rows == 4
 
 
+@pytest.mark.slow
 def test_nothing_that_a_run_writes_holds_the_token(
     platform: Platform, hub: WritableHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ):
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         platform.instance = instance
-        assert run(platform, hub, PUSH).success
+        assert run(platform, PUSH).success
         monkeypatch.setenv("HF_TOKEN", READER)
         platform.reindex([pages("a_1", "a_2"), pages("b_2")])
-        assert not run(platform, hub, PUSH).success
+        assert not run(platform, PUSH).success
         tags = [stored.tags for stored in instance.get_runs()]
     for database in (tmp_path / "dagster").rglob("*.db"):
         sqlite3.connect(database).execute("pragma wal_checkpoint")
@@ -167,8 +182,9 @@ def test_nothing_that_a_run_writes_holds_the_token(
     assert not [path for path, content in written.items() if WRITER.encode() in content or READER.encode() in content]
 
 
+@pytest.mark.slow
 def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(platform: Platform, hub: WritableHub):
-    first = run(platform, hub)
+    first = run(platform)
     folder = platform.home / "release"
     rows = load(folder, "lineage").to_list()
     assert {row["asset"] for row in rows} == {
@@ -177,10 +193,10 @@ def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(platform: Plat
     assert {row["run_id"] for row in rows} == {first.run_id}
     assert {row["engine"] for row in rows if row["asset"] == "ocr_results"} == {"slow_reader"}
     before = contents(folder)
-    assert run(platform, hub).success
+    assert run(platform).success
     assert contents(folder) == before
     platform.reindex([pages("a_1", "a_2"), [("b_1", page_image(9)), ("b_2", page_image(1))]])
-    third = run(platform, hub)
+    third = run(platform)
     of_pages = [row for row in load(folder, "lineage").to_list() if row["asset"] == "ocr_results"]
     assert {row["page_id"]: row["run_id"] for row in of_pages} == {
         "a_1": first.run_id,
@@ -204,7 +220,7 @@ _MADE = {
 def test_page_images_are_those_of_the_source_byte_for_byte(platform: Platform, hub: WritableHub):
     platform.reindex([[*pages("a_1", "a_2"), ("a_3", b"no image")], pages("b_1")])
     release = LocalRelease(folder=str(platform.home / "release"), license="cc-by-4.0", page_images=True)
-    assert run(platform, hub, release=release).success
+    assert run(platform, release=release).success
     folder = platform.home / "release"
     table = pq.read_table(folder / "data/pages/shard_00.parquet")
     sources = {row.page_id: row.data for row in Corpus(home=str(platform.home)).rows("shard_00")}
@@ -218,7 +234,7 @@ def test_page_images_are_those_of_the_source_byte_for_byte(platform: Platform, h
 
 def test_an_image_that_is_not_the_one_that_was_read_is_not_released(platform: Platform, hub: WritableHub):
     release = LocalRelease(folder=str(platform.home / "release"), page_images=True)
-    assert run(platform, hub, release=release).success
+    assert run(platform, release=release).success
     stale = platform.store.read("raw_pages", "shard_00")
     at = stale.schema.get_field_index("sha256")
     wrong = stale.set_column(at, stale.schema.field(at), pa.array(["0" * 64] * 2))

@@ -42,6 +42,7 @@ def upside_down(page: Page) -> Page:
     return page[0], file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_one_page_that_changes_sends_the_files_of_its_shard_alone(hub: WritableHub, tmp_path: Path):
     shards = real_pages(tmp_path / "pages")

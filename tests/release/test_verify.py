@@ -270,6 +270,8 @@ def python(hub: WritableHub, home: Path, *command: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.slow
+@pytest.mark.services
 def test_the_command_says_what_is_wrong_and_fails(folder: Path, tmp_path: Path, hub: WritableHub):
     sound = kopub(hub, tmp_path, "verify", str(folder))
     assert (sound.returncode, sound.stdout) == (0, f"{folder} is sound\n")
@@ -281,6 +283,8 @@ def test_the_command_says_what_is_wrong_and_fails(folder: Path, tmp_path: Path, 
     assert nothing.stderr.startswith(f"Error: {tmp_path}/nothing is neither a folder nor a repository")
 
 
+@pytest.mark.slow
+@pytest.mark.services
 def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: WritableHub):
     corpus = ReleasedCorpus(tmp_path)
     corpus.put(page_tables(0), page_tables(1))

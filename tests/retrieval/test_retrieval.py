@@ -22,6 +22,7 @@ from resources.retrieval.significance import interval
 from resources.store.shard_store import ShardStore
 
 
+@pytest.mark.slow
 @given(
     scores=st.lists(st.sampled_from([-1.5, -0.0, 0.0, 1e-7, 0.25, 0.5]), min_size=1, max_size=30),
     portion=st.integers(1, 31),

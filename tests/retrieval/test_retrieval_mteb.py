@@ -62,6 +62,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     return platform
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convention", ["first", "any"])
 def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
     rows = platform.store.read("retrieval_scores", "all").to_pylist()

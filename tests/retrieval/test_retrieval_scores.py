@@ -21,7 +21,7 @@ from resources.retrieval.comparison import significant_drops
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.corpora import pages, query
-from tests.support.harness import Platform
+from tests.support.harness import Platform, Prepared
 
 IDS = [f"p_{number}" for number in range(12)]
 UPSTREAM = "*retrieval_scores"
@@ -59,9 +59,26 @@ class TextOnly(NamingEmbedder):
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
-    platform = Platform.of(tmp_path, [pages(*IDS[:6]), pages(*IDS[6:])], QUERIES)
+    return _indexed(tmp_path)
+
+
+def _indexed(home: Path) -> Platform:
+    platform = Platform.of(home, [pages(*IDS[:6]), pages(*IDS[6:])], QUERIES)
     platform.engines["embedding"] = NamingEmbedder()
     return platform
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    platform = _indexed(tmp_path_factory.mktemp("scores") / "home")
+    assert platform.run(UPSTREAM, last="shard_01").success
+    return Prepared(platform)
+
+
+@pytest.fixture
+def measured(prepared: Prepared) -> Platform:
+    """Retrieval was measured on both shards."""
+    return prepared.renewed()
 
 
 def _metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
@@ -118,37 +135,36 @@ def test_both_conventions_and_queries_that_nothing_here_answers(platform: Platfo
     assert counted == {"first": 1, "any": 2}
 
 
-def test_a_second_run_computes_nothing_and_keeps_the_comparison(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
-    platform.engines["embedding"] = NamingEmbedder(lost=2)
-    platform.run(UPSTREAM, last="shard_01")
-    before = _scores(platform)
-    result = platform.run("retrieval_scores", first=None)
+def test_a_second_run_computes_nothing_and_keeps_the_comparison(measured: Platform):
+    measured.engines["embedding"] = NamingEmbedder(lost=2)
+    measured.run(UPSTREAM, last="shard_01")
+    before = _scores(measured)
+    result = measured.run("retrieval_scores", first=None)
     assert _metadata(result)["computed"] == 0
-    assert _scores(platform).equals(before)
+    assert _scores(measured).equals(before)
     # Two that find theirs, and the one whose page comes first where all pages tie.
-    assert _values(platform)["text"] == pytest.approx(3 / 12)
+    assert _values(measured)["text"] == pytest.approx(3 / 12)
     assert not _check(result).passed
 
 
-def test_a_drop_stays_one_until_it_is_mended_or_accepted(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
+@pytest.mark.slow
+def test_a_drop_stays_one_until_it_is_mended_or_accepted(measured: Platform):
     for lost in (2, 1):
-        platform.engines["embedding"] = NamingEmbedder(lost=lost)
-        result = platform.run(UPSTREAM, last="shard_01")
+        measured.engines["embedding"] = NamingEmbedder(lost=lost)
+        result = measured.run(UPSTREAM, last="shard_01")
         check = _check(result)
         assert result.success
         assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
         assert "text finds less: ndcg@10 fell from 1.000" in str(check.description)
-        assert {drop.split()[0] for drop in significant_drops(_scores(platform))} == {"text", "image", "fusion"}
-    platform.engines["gates"] = Gates(override="the old vectors were a leak")
-    assert not _check(platform.run("retrieval_scores", first=None)).passed
-    platform.engines["gates"] = Gates()
-    platform.engines["embedding"] = NamingEmbedder(lost=0)
-    assert _check(platform.run(UPSTREAM, last="shard_01")).passed
-    platform.engines["embedding"] = NamingEmbedder()
-    assert _check(platform.run(UPSTREAM, last="shard_01")).passed
-    row = next(row for row in _scores(platform).to_pylist() if row["retriever"] == "text")
+        assert {drop.split()[0] for drop in significant_drops(_scores(measured))} == {"text", "image", "fusion"}
+    measured.engines["gates"] = Gates(override="the old vectors were a leak")
+    assert not _check(measured.run("retrieval_scores", first=None)).passed
+    measured.engines["gates"] = Gates()
+    measured.engines["embedding"] = NamingEmbedder(lost=0)
+    assert _check(measured.run(UPSTREAM, last="shard_01")).passed
+    measured.engines["embedding"] = NamingEmbedder()
+    assert _check(measured.run(UPSTREAM, last="shard_01")).passed
+    row = next(row for row in _scores(measured).to_pylist() if row["retriever"] == "text")
     assert row["change"] == pytest.approx(11 / 12)
 
 
@@ -171,39 +187,39 @@ def test_rows_that_are_not_ok_are_left_out(platform: Platform):
     assert _values(platform, "recall@20") == {"image": 1.0, "fusion": 1.0} | dict.fromkeys(["text", "bm25"], 10 / 11)
 
 
-def test_a_shard_of_another_width_is_left_out(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
-    platform.engines["embedding"] = NamingEmbedder(dim=32)
-    metadata = _metadata(platform.run(UPSTREAM))
+def test_a_shard_of_another_width_is_left_out(measured: Platform):
+    measured.engines["embedding"] = NamingEmbedder(dim=32)
+    metadata = _metadata(measured.run(UPSTREAM))
     assert metadata["shards"] == 1
     assert "shard_01 left out: corpus_image_embeddings has vectors of 16 dimensions" in metadata["measured"]
 
 
-def test_shards_of_different_vectors_are_named(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
-    platform.engines["embedding"] = NamingEmbedder(lost=50)
-    assert "query_embeddings: made in several ways" in _metadata(platform.run(UPSTREAM))["measured"]
+def test_shards_of_different_vectors_are_named(measured: Platform):
+    measured.engines["embedding"] = NamingEmbedder(lost=50)
+    assert "query_embeddings: made in several ways" in _metadata(measured.run(UPSTREAM))["measured"]
 
 
-def test_texts_that_did_not_change_are_not_tokenised_again(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
-    files = [platform.home / "store" / "retrieval_tokens" / f"shard_0{at}.parquet" for at in (0, 1)]
+def test_texts_that_did_not_change_are_not_tokenised_again(measured: Platform):
+    files = [measured.home / "store" / "retrieval_tokens" / f"shard_0{at}.parquet" for at in (0, 1)]
     before = [file.stat().st_mtime_ns for file in files]
-    platform.engines["recognition"] = configured(SlowReader, diary=str(platform.home / "again"), prompt="see")
-    metadata = _metadata(platform.run(UPSTREAM))
+    measured.engines["recognition"] = configured(SlowReader, diary=str(measured.home / "again"), prompt="see")
+    metadata = _metadata(measured.run(UPSTREAM))
     assert metadata["computed"] == 12
     after = [file.stat().st_mtime_ns for file in files]
     assert after[0] != before[0]
     assert after[1] == before[1]
 
 
-def test_a_run_of_another_schema_is_none(platform: Platform):
-    platform.run(UPSTREAM, last="shard_01")
-    platform.store.write("retrieval_runs", "now", pa.table({"query_id": ["q0"]}), {"inputs": "old", "accepted": "yes"})
-    platform.store.write("retrieval_scores", "all", pa.table({"metric": ["old"]}), {"inputs": "old"})
-    metadata = _metadata(platform.run("retrieval_scores", first=None))
+def test_a_run_of_another_schema_is_none(measured: Platform):
+    measured.store.write("retrieval_runs", "now", pa.table({"query_id": ["q0"]}), {"inputs": "old", "accepted": "yes"})
+    measured.store.write("retrieval_scores", "all", pa.table({"metric": ["old"]}), {"inputs": "old"})
+    metadata = _metadata(measured.run("retrieval_scores", first=None))
     assert (metadata["computed"], metadata["compared"].partition(":")[0]) == (12, "not compared")
-    assert _values(platform)["text"] == 1.0
+    assert _values(measured)["text"] == 1.0
+
+
+def shown_scores(platform: Platform) -> tuple[list[str], list[str]]:
+    return retrieval_lines(platform.store, ["shard_00", "shard_01"], lambda asset, shard: True)
 
 
 def test_a_corpus_without_queries_is_explained(tmp_path: Path):
@@ -212,7 +228,7 @@ def test_a_corpus_without_queries_is_explained(tmp_path: Path):
     assert _metadata(result)["compared"].startswith("nothing to measure")
     assert _check(result).passed
     assert _scores(platform).num_rows == 0
-    assert retrieval_lines(platform.store) == ([], [])
+    assert shown_scores(platform) == ([], [])
 
 
 def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeypatch: pytest.MonkeyPatch):
@@ -224,11 +240,11 @@ def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeyp
 
 
 def test_status_shows_the_headline(platform: Platform):
-    assert retrieval_lines(platform.store) == ([], [])
+    assert shown_scores(platform) == ([], [])
     platform.run(UPSTREAM, last="shard_01")
     perfect = "1.000 1.000 1.000 1.000"
     shown = f"scores   image {perfect}, text {perfect}, bm25 {perfect}, fusion {perfect} (nDCG@10, recall@1, 5, 10)"
-    assert retrieval_lines(platform.store) == ([shown], [])
+    assert shown_scores(platform) == ([shown], [])
     platform.engines["embedding"] = NamingEmbedder(lost=0)
     platform.run(UPSTREAM, last="shard_01")
-    assert len(retrieval_lines(platform.store)[1]) == 3
+    assert len(shown_scores(platform)[1]) == 3

@@ -20,9 +20,8 @@ from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText
-from resources.search import nearest as vectors_module
-from resources.search.highlight import LONGEST, Words, find
-from resources.search.nearest import Part, Vectors
+from resources.search.highlight import LONGEST, QueryWords, best_passage
+from resources.search.nearest import ShardVectors, Vectors
 from resources.search.search_options import By
 from resources.search.searcher import CannotSearch, Searcher, as_json
 from resources.states import State
@@ -84,9 +83,9 @@ def test_the_page_that_answers_comes_first_with_its_passage(platform: Platform):
     answer = searcher(platform).search("밝기는 어떻게 조절하나요?")
     best = answer.hits[0]
     assert (best.page.page_id, best.page.doc_id, best.page.page_no, answer.by) == ("a_1", "a", 1, By.TEXT)
-    passage = best.found.passage
+    passage = best.match.passage
     assert [passage.text[start:end] for start, end in passage.marks] == ["밝기", "조절하"]
-    assert best.found.regions == (0,)
+    assert best.match.regions == (0,)
     assert len(answer.hits) == 3, "a page without text has no vector"
     assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
 
@@ -198,7 +197,7 @@ def test_no_answer_is_stale(tmp_path: Path):
     assert platform.run(SEARCHED, last="shard_01").success
     for now in (long_lived, searcher(platform)):
         best = now.search("프린터 용지").hits[0]
-        assert (best.page.page_id, best.found.passage.text) == ("b_1", "프린터 용지")
+        assert (best.page.page_id, best.match.passage.text) == ("b_1", "프린터 용지")
     kept = sorted(path.name.partition(".")[0] for path in (tmp_path / "search" / "pages").glob("*.arrow"))
     assert kept == ["shard_00", "shard_01"], "what was replaced is gone"
 
@@ -244,7 +243,7 @@ def test_tables_that_are_gone_leave_the_hit(tmp_path: Path):
     for asset in ("raw_pages", "ocr_results"):
         (tmp_path / "store" / asset / "shard_00.parquet").unlink()
     best = searcher(platform).search("화면 밝기").hits[0]
-    assert (best.page.page_id, best.page.doc_id, best.found.passage.text) == ("a_1", None, "")
+    assert (best.page.page_id, best.page.doc_id, best.match.passage.text) == ("a_1", None, "")
 
 
 def vector_table(shard: str, matrix: np.ndarray) -> pa.Table:
@@ -252,18 +251,18 @@ def vector_table(shard: str, matrix: np.ndarray) -> pa.Table:
     return pa.table({"page_id": [f"{shard}_{row}" for row in range(len(matrix))], "vector": column})
 
 
-def random_parts(dim: int = 32) -> list[Part]:
+def random_parts(dim: int = 32) -> list[ShardVectors]:
     chance = np.random.default_rng(0)
     parts = []
     for shard in ("shard_00", "shard_01", "shard_02"):
         matrix = chance.standard_normal((100, dim)).astype(np.float32)
         matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-        parts.append(Part(shard, "v1", vector_table(shard, matrix)))
+        parts.append(ShardVectors(shard, "v1", vector_table(shard, matrix)))
     return parts
 
 
 def nearest(vectors: Vectors, query: np.ndarray, count: int = 5) -> list[str]:
-    return [near.page_id for near in vectors.nearest(query, count)]
+    return [neighbour.page_id for neighbour in vectors.nearest(query, count)]
 
 
 def test_exact_search_is_the_dot_product():
@@ -271,71 +270,20 @@ def test_exact_search_is_the_dot_product():
     query = parts[1].matrix[7].astype(np.float32)
     scores = {f"{p.shard}_{row}": float(p.matrix[row].astype(np.float32) @ query) for p in parts for row in range(100)}
     expected = sorted(scores, key=lambda page: -scores[page])[:5]
-    assert nearest(Vectors(parts, Path("nowhere")), query) == expected
-    assert len(Vectors(parts, Path("nowhere")).nearest(query, 1000)) == 300
+    assert nearest(Vectors(parts), query) == expected
+    assert len(Vectors(parts).nearest(query, 1000)) == 300
 
 
-def test_equal_pages_come_in_corpus_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_equal_pages_come_in_corpus_order():
     parts = random_parts()
     matrices = {part.shard: part.matrix.copy() for part in parts}
     same = {"shard_00": [7, 20, 50], "shard_02": [3, 10, 30, 44, 45, 90]}
     for shard, rows in same.items():
         matrices[shard][rows] = matrices["shard_00"][50]
-    parts = [Part(part.shard, "v1", vector_table(part.shard, matrices[part.shard])) for part in parts]
+    parts = [ShardVectors(part.shard, "v1", vector_table(part.shard, matrices[part.shard])) for part in parts]
     query = matrices["shard_00"][50].astype(np.float32)
     expected = [f"{shard}_{row}" for shard, rows in same.items() for row in rows]
-    assert nearest(Vectors(parts, tmp_path), query, 9) == expected
-    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
-    Vectors(parts, tmp_path).build()
-    opened = Vectors(parts, tmp_path)
-    assert opened.one_by_one == 0
-    assert nearest(opened, query, 9) == expected
-
-
-def test_the_graph_answers_as_exactly_and_never_for_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
-    parts = random_parts()
-    exact = Vectors(parts, tmp_path / "none")
-    Vectors(parts, tmp_path).build()
-    opened = Vectors(parts, tmp_path)
-    assert (exact.one_by_one, opened.one_by_one) == (300, 0)
-    for row in range(0, 100, 9):
-        query = parts[2].matrix[row].astype(np.float32)
-        assert nearest(opened, query) == nearest(exact, query)
-    changed = [parts[0], Part("shard_01", "v2", parts[1].table.slice(0, 50)), parts[2]]
-    opened = Vectors(changed, tmp_path)
-    assert opened.one_by_one == 50
-    query = parts[1].matrix[70].astype(np.float32)
-    assert nearest(opened, query) == nearest(Vectors(changed, tmp_path / "none"), query)
-
-
-def test_no_vector_gets_lost_in_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
-    parts = random_parts()
-    for home in (tmp_path / str(attempt) for attempt in range(3)):
-        Vectors(parts, home).build()
-        opened = Vectors(parts, home)
-        found = [nearest(opened, row.astype(np.float32), 1) for part in parts for row in part.matrix]
-        assert found == [[page] for part in parts for page in part.table["page_id"].to_pylist()]
-
-
-@pytest.mark.parametrize("damage", ["cut", "gone", "not JSON"])
-def test_a_damaged_graph_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str):
-    monkeypatch.setattr(vectors_module, "EXACT_UP_TO", 10)
-    parts = random_parts()
-    Vectors(parts, tmp_path).build()
-    graph = next(tmp_path.glob("*.usearch"))
-    if damage == "cut":
-        graph.write_bytes(graph.read_bytes()[:500])
-    elif damage == "gone":
-        graph.unlink()
-    else:
-        (tmp_path / "graph.json").write_text("{")
-    assert Vectors(parts, tmp_path).one_by_one == 300
-
-
-def test_build_says_when_it_is_not_needed(platform: Platform):
-    assert searcher(platform).build() == ["3 text vectors are compared one by one, which is exact and fast"]
+    assert nearest(Vectors(parts), query, 9) == expected
 
 
 @pytest.mark.parametrize(
@@ -349,17 +297,17 @@ def test_build_says_when_it_is_not_needed(platform: Platform):
     ],
 )
 def test_words_are_found_by_their_beginnings(query: str, text: str, marked: list[str]):
-    assert [text[start:end] for start, end, _ in Words.of(query).marks(text)] == marked
+    assert [text[start:end] for start, end, _ in QueryWords.of(query).marks(text)] == marked
 
 
 def test_a_query_of_one_endless_word_is_looked_for_by_its_beginnings_alone():
-    assert max(map(len, Words.of("가나다라 " + "가나다라마" * 4000).stems), default=0) <= LONGEST
-    assert max(map(len, Words.of("가" * 300).stems)) == LONGEST
+    assert max(map(len, QueryWords.of("가나다라 " + "가나다라마" * 4000).stems), default=0) <= LONGEST
+    assert max(map(len, QueryWords.of("가" * 300).stems)) == LONGEST
 
 
 def test_a_long_region_is_cut_around_its_words():
     text = "앞말 " * 300 + "화면 밝기를 조절합니다. " + "뒷말 " * 300
-    found = find(Words.of("밝기 조절"), ["딴말", text])
+    found = best_passage(QueryWords.of("밝기 조절"), ["딴말", text])
     passage = found.passage
     assert found.regions == (1,)
     assert [passage.text[start:end] for start, end in passage.marks] == ["밝기", "조절"]
@@ -369,9 +317,10 @@ def test_a_long_region_is_cut_around_its_words():
 
 
 def test_without_a_word_in_common_the_page_begins():
-    assert find(Words.of("무지개"), ["첫 줄", "둘째\n줄"]).passage.text == "첫 줄 둘째 줄"
+    assert best_passage(QueryWords.of("무지개"), ["첫 줄", "둘째\n줄"]).passage.text == "첫 줄 둘째 줄"
 
 
+@pytest.mark.services
 def test_the_command_line(platform: Platform):
     found = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json")
     assert found.returncode == 0, found.stderr
@@ -385,6 +334,7 @@ def test_the_command_line(platform: Platform):
     assert "\x1b[1;32m밝기\x1b[0m" in shown.stdout
 
 
+@pytest.mark.services
 def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
     for arguments, line in (
         (["?"], "Error: the query has no vector: the text has no letters or digits to compare"),
@@ -394,6 +344,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
         assert (refused.returncode, refused.stderr) == (1, f"{line}\n")
 
 
+@pytest.mark.services
 def test_what_a_page_says_cannot_steer_the_terminal(tmp_path: Path):
     hostile = "화면 \x1b]0;owned\x07 \x1b[31m[bold]빨강[/bold] \u202e거꾸로"
     platform = made(tmp_path, a_1=hostile)
@@ -403,6 +354,7 @@ def test_what_a_page_says_cannot_steer_the_terminal(tmp_path: Path):
     assert "[bold]빨강[/bold]" in shown.stdout
 
 
+@pytest.mark.services
 def test_two_processes_share_the_folder(tmp_path: Path):
     platform = made(tmp_path)
     code = (
@@ -418,3 +370,14 @@ def test_two_processes_share_the_folder(tmp_path: Path):
         for _ in range(2)
     ]
     assert [process.communicate()[0] for process in both] == ["a_1\n", "a_1\n"]
+
+
+def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):
+    platform = made(tmp_path)
+    (tmp_path / "search").write_text("in the way of the folder, as a read-only home would be")
+    search = searcher(platform)
+    answers = [search.search("화면 밝기") for _ in range(2)]
+    assert [answer.hits[0].page.page_id for answer in answers] == ["a_1", "a_1"]
+    assert len(answers[0].notes) == 1
+    assert answers[0].notes[0].startswith("what was read is kept in memory only, so every start takes longer: ")
+    assert answers[1].notes == ()

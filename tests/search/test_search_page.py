@@ -178,6 +178,7 @@ def test_a_page_whose_source_changed_is_shown_without_its_picture(tmp_path: Path
     assert (refused.status_code, says in refused.text) == (404, True)
 
 
+@pytest.mark.services
 def test_a_port_that_is_taken_is_one_line(platform: Platform):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -190,6 +191,7 @@ def test_a_port_that_is_taken_is_one_line(platform: Platform):
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.services
 def test_the_command_serves_on_this_machine_alone(platform: Platform):
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, str(BIN / "kopub"), "search-page", "--port", "0"]

@@ -81,9 +81,9 @@ def test_the_text_of_the_other_regions_is_found(made: Platform):
     searcher = Searcher(made.store, ["shard_00"], made.engines["embedding"], "cpu", made.home / "search")
     (hit,) = searcher.search("지원하는 하드웨어").hits
     assert hit.page.page_id == PAGE
-    passage = hit.found.passage
+    passage = hit.match.passage
     assert {passage.text[start:end] for start, end in passage.marks} >= {"하드웨어"}
-    assert not set(hit.found.regions) & set(LOST)
+    assert not set(hit.match.regions) & set(LOST)
 
 
 def test_retrieval_is_measured_on_it(made: Platform):

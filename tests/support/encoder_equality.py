@@ -44,7 +44,7 @@ def compared(model: Any) -> dict[str, Any]:
 
 def main() -> None:
     import torch
-    from vllm import LLM
+    from vllm import LLM  # pyright: ignore[reportAttributeAccessIssue] tests/vllm is found for it
 
     folder, load_format = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "auto"
     llm = LLM(

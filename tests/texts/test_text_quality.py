@@ -217,6 +217,7 @@ def test_an_upgrade_of_the_boxes_doubts_again_and_embeds_nothing(platform: Platf
     assert platform.run("parsed_texts").success
 
 
+@pytest.mark.services
 def test_the_command_lists_them(platform: Platform, result: object):
     listed = run(platform.home, "kopub", "doubts", "--json")
     assert listed.returncode == 0, listed.stderr
@@ -228,6 +229,7 @@ def test_the_command_lists_them(platform: Platform, result: object):
     assert len(shown.stdout.splitlines()) == 2
 
 
+@pytest.mark.services
 def test_the_command_before_anything_was_made(tmp_path: Path):
     shown = run(tmp_path, "kopub", "doubts")
     assert (shown.returncode, shown.stdout) == (0, "0 of 0 texts look wrong\n")

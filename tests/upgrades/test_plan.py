@@ -30,7 +30,7 @@ from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, says
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import Platform, failure
+from tests.support.harness import Platform, Prepared, failure
 
 READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 
@@ -45,13 +45,19 @@ class TwoGpuReader(SlowReader):
         return 2
 
 
-@pytest.fixture
-def platform(tmp_path: Path) -> Platform:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """All but the release, of two shards."""
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
+    home = tmp_path_factory.mktemp("plan") / "home"
+    platform = Platform.of(home, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
     reads(platform, "read")
     assert platform.run(",".join(asset for asset in GRAPH.names if asset != "hf_release"), last="shard_01").success
-    return platform
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(built: Prepared) -> Platform:
+    return built.renewed()
 
 
 def reads(platform: Platform, prompt: str, **fields: Any) -> None:
@@ -134,7 +140,7 @@ def test_an_upgrade_that_is_taken_back_costs_nothing(platform: Platform):
     reads(platform, "read")
     found = plans(platform)["ocr_results"]
     assert (found.pages, len(found.shards[Standing.STALE])) == (0, 2)
-    assert found.why == {"recognition.prompt say -> read": 2, "its table of before is kept": 2}
+    assert found.why == {"recognition.prompt say -> read": 2, "a replaced table of the same recipe is kept": 2}
 
 
 def test_a_table_that_does_not_say_how_it_was_made_is_stale(platform: Platform):
@@ -220,6 +226,7 @@ def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
     assert file.stat().st_size > 4
 
 
+@pytest.mark.slow
 def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: Path):
     async def reply(asked: Asked) -> web.StreamResponse:
         return says("<table><tr><td>1</td></tr></table>" if "able" in asked.prompt else f"글 {asked.number}")

@@ -46,6 +46,7 @@ def locked(tmp_path: Path) -> dict:
     return current(project(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_project_is_as_it_was_locked():
     sources = Sources()
     assert problems(current(sources), json.loads(LOCK.read_text()), sources) == []

@@ -20,9 +20,12 @@ from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
+from tests.support.dagster_home import make_dagster_home
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 PATIENCE = 300.0
-"""Seconds: the sensor looks every minute, the daemon for backfills every 30 s, and a run is a process of its own."""
+"""Seconds: the night begins at a whole minute, and a run is a process of its own."""
 BUILT = "raw_pages,corpus_image_embeddings,query_embeddings"
 PROFILE = """
 layout: {{engine: cpu}}
@@ -38,11 +41,11 @@ class Live:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = ShardStore(url=str(folder / "home" / "store"))
-        (folder / "dagster").mkdir()
+        make_dagster_home(folder / "dagster")
         shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1")]
         index(str(write_corpus(folder / "source", shards, [query("q1", "무엇인가?", "b_1")])), folder / "home")
         # The night begins while the daemon is down or soon after: both are as good.
-        self._start = datetime.now(UTC) + timedelta(seconds=100)
+        self._start = datetime.now(UTC) + timedelta(seconds=60)
 
     def profile(self, dim: int) -> None:
         text = PROFILE.format(dim=dim, start=self._start, end=self._start + timedelta(hours=6))
@@ -70,7 +73,7 @@ class Live:
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", "workspace.yaml"]
+        command = [sys.executable, "-m", "tests.support.quick_daemon", "run", "-w", "workspace.yaml"]
         with (self.folder / "log").open("a") as log:
             daemon = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True

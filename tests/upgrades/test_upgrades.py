@@ -24,7 +24,8 @@ from resources.pages.page import Page
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.corpora import page_image, pages, query, write_corpus
-from tests.support.harness import Platform
+from tests.support.dagster_home import make_dagster_home
+from tests.support.harness import Platform, Prepared
 
 SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1")]
@@ -73,16 +74,23 @@ class Nights:
         return requested
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Two shards of all assets."""
+    platform = Platform.of(tmp_path_factory.mktemp("upgrades") / "home", SHARDS, QUERIES)
+    assert platform.run(last="shard_01").success
+    return Prepared(platform)
+
+
 @pytest.fixture
-def platform(tmp_path: Path) -> Platform:
-    """Two shards of all eight assets. What its engines are is what the platform is configured with."""
-    return Platform.of(tmp_path, SHARDS, QUERIES)
+def platform(built: Prepared) -> Platform:
+    """All is built. What its engines are is what the platform is configured with."""
+    return built.renewed()
 
 
 @pytest.fixture
 def nights(platform: Platform) -> Nights:
-    """All is built, and the sensor has looked once."""
-    assert platform.run(last="shard_01").success
+    """The sensor has looked once."""
     nights = Nights(platform)
     assert nights.tick(0) == {}
     return nights
@@ -132,6 +140,7 @@ READING = ("ocr_results", "parsed_texts", "corpus_text_embeddings")
 VECTORS = ("corpus_image_embeddings", "corpus_text_embeddings", "query_embeddings")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "requested", "released"),
     [
@@ -280,7 +289,8 @@ def test_a_sensor_that_has_forgotten_everything_takes_its_turn(platform: Platfor
     assert Nights(platform).tick(12) == {}
 
 
-def test_a_shard_that_was_never_made_is_left_alone(platform: Platform):
+def test_a_shard_that_was_never_made_is_left_alone(tmp_path: Path):
+    platform = Platform.of(tmp_path, SHARDS, QUERIES)
     assert platform.run().success
     nights = Nights(platform)
     other_reader(platform)
@@ -300,6 +310,7 @@ def test_a_table_whose_parent_is_gone_waits(platform: Platform, nights: Nights):
     assert nights.tick(2.1) == of({"shard_00"}, *READING)
 
 
+@pytest.mark.slow
 def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights):
     other_embedder(platform)
     requested = nights.tick(2.1)
@@ -346,13 +357,15 @@ def _shown(kind: str, text: str, after: str | None) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("$ ")]
 
 
+@pytest.mark.slow
+@pytest.mark.services
 @pytest.mark.timeout(600)
 def test_the_example_of_the_documentation(tmp_path: Path):
     """Its commands, one after the other in one shell, show what it says they do."""
     blocks = BLOCKS.findall((ROOT / "docs" / "upgrades.md").read_text())
     assert len(blocks) == 6
     index(str(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")], QUERIES[1:])), tmp_path / "home")
-    (tmp_path / "dagster").mkdir()
+    make_dagster_home(tmp_path / "dagster")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     environment = inherited | {
         "KOPUB_HOME": str(tmp_path / "home"),

@@ -176,6 +176,7 @@ def upgrade(platform: Platform, revision: str, prompt: str) -> None:
     assert platform.run(",".join(TABLES)).success
 
 
+@pytest.mark.slow
 def test_a_finished_upgrade_is_taken_back_without_computing(platform: Platform):
     upgrade(platform, "r1", "read")
     old = platform.tables()
@@ -230,6 +231,7 @@ def test_a_kept_version_says_itself_which_recipe_it_is_of(tmp_path: Path, monkey
         assert store.metadata(*TABLE, recipe)["recipe"] == recipe
 
 
+@pytest.mark.slow
 def test_equal_readings_have_equal_contents_however_long_they_took(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
     assert platform.run().success

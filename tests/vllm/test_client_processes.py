@@ -20,6 +20,8 @@ from resources.vllm.client.worker_pool import WorkerPool
 from tests.support.pool_process import COMMAND, Endless, NoServer
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
+pytestmark = pytest.mark.services
+
 ROOT = Path(__file__).resolve().parents[2]
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""

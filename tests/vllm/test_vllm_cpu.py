@@ -30,7 +30,7 @@ from tests.support.lease_client import CLIENT
 from tests.support.tiny_vlm import save_glm_ocr, save_qwen3_vl
 from tests.support.vllm_cpu import cpu_server, needs_vllm, program
 
-pytestmark = [needs_vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
 SOON = 120.0
 ROOT = Path(__file__).resolve().parents[2]

@@ -30,6 +30,8 @@ def test_it_is_found_and_does_nothing_unless_asked_for(monkeypatch: pytest.Monke
         register()
 
 
+@pytest.mark.slow
+@pytest.mark.vllm
 @needs_vllm
 @pytest.mark.timeout(900)
 def test_its_encoder_computes_what_vllm_s_does(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
 from tests.support.lease_client import CLIENT
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
+pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")]
 
 STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]
 ROOT = Path(__file__).resolve().parents[2]

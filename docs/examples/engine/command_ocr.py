@@ -15,7 +15,7 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
 from resources.states import State
 
 
@@ -48,17 +48,14 @@ class CommandRecognizer(Recognizer):
             crops = cut_pictures(page, regions)
         except UndecodableImage as error:
             return PageReading(page.page_id, State.QUARANTINED, str(error))
-        lost = [text for text in texts if text.state is State.FAILED]
-        if lost:
-            reason = f"{len(lost)} of {len(texts)} regions failed; region {lost[0].index}: {lost[0].reason}"
-            return PageReading(page.page_id, State.FAILED, reason, texts, crops)
-        return PageReading(page.page_id, State.OK, None, texts, crops)
+        # The page is `partial` where some regions failed, and `failed` where none gave text.
+        return page_reading(page.page_id, texts, crops)
 
     def _read_region(self, page: Page, region: Region) -> RegionText:
         import cv2
 
         if region.task in (Task.SKIP, Task.ABANDON):
-            return RegionText(region.index, region.label, "", finish_reason="skipped", attempts=0)
+            return skipped(region.index, region.label)
         height, width = page.image.shape[:2]
         x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
         _, png = cv2.imencode(".png", cv2.cvtColor(page.image[y1:y2, x1:x2], cv2.COLOR_RGB2BGR))

@@ -20,6 +20,7 @@ from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
 from resources.states import LOST, State, count_states
+from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import lineage_rows
 from resources.texts.text_quality import doubtful
 
@@ -225,7 +226,7 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
     summaries = {
         "pages": pages,
         "queries": {
-            "states": {"query_embeddings": count_states(tables.query_embeddings["state"].to_pylist())},
+            "states": {TABLES.query_vectors.name: count_states(tables.query_embeddings["state"].to_pylist())},
             "unjudged": sum(map(len, built["queries"]["ground_truth"].to_pylist())) - built["qrels"].num_rows,
         },
         "lineage": {"made": _made(built["lineage"])},

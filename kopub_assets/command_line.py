@@ -1,0 +1,165 @@
+"""What a person at a terminal sees of `dagster asset materialize` and `dg launch`: one line for what went wrong.
+
+Dagster prints a traceback for a wrong partition, a misspelt asset, a failed shard and Ctrl-C, and it has no hook to
+change that. So its two commands are changed where Python and click can be: the excepthook, the class of loggers, and
+the message of click's exceptions. Runs of the UI, of the daemon and of tests are left as they are.
+"""
+
+import logging
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+import dagster as dg
+from dagster._core import errors as dagster_errors
+from dagster._core.execution import compute_logs
+from dagster_shared.check import CheckError
+
+from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, did_you_mean
+from resources.printable import visible
+
+_INTERRUPTS = (KeyboardInterrupt, dagster_errors.DagsterExecutionInterruptedError)
+_INTERRUPT_NAMES = frozenset(interrupt.__name__ for interrupt in _INTERRUPTS)
+_REFUSALS = (
+    KopubError,
+    CheckError,
+    dg.DagsterInvalidConfigError,
+    dagster_errors.DagsterInvalidSubsetError,
+    dagster_errors.DagsterUnknownPartitionError,
+)
+"""Errors in what was typed: a selection, a partition, a value of the configuration."""
+
+
+def at_terminal() -> bool:
+    """Whether this process is a command that a person waits for."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.stem
+    commands = {"dagster": ["asset", "materialize"], "dg": ["launch"], "dagster_dg_cli": ["launch"]}
+    return name in commands and sys.argv[1 : 1 + len(commands[name])] == commands[name]
+
+
+def install(assets: Sequence[str], shards: Sequence[str]) -> None:
+    """Shorten what the command of this process prints; `assets` and `shards` are the names to suggest."""
+    if not at_terminal():
+        return
+    shown = sys.excepthook
+
+    def one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, _INTERRUPTS):
+            click.echo(STOPPED, err=True)
+            raise SystemExit(STOPPED_BY_HAND)
+        if not isinstance(error, _REFUSALS):
+            return shown(kind, error, trace)
+        click.echo(f"Error: {visible(_reason(error, assets, shards))}", err=True)
+
+    sys.excepthook = one_line
+    # Dagster makes the logger that prints a run's events of this class.
+    logging.setLoggerClass(_TerminalLogger)
+    compute_logs.execute_posix_tail = _ignoring_interrupts(compute_logs.execute_posix_tail)
+
+
+@contextmanager
+def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Record a run that a person stops as canceled; Dagster takes an interrupt that nobody requested for a failure."""
+    try:
+        yield
+    except dagster_errors.DagsterExecutionInterruptedError:
+        if at_terminal():
+            context.instance.report_run_canceling(context.run, "stopped at the terminal")
+        raise
+
+
+def _reason(error: BaseException, assets: Sequence[str], shards: Sequence[str]) -> str:
+    """The one line for an error of the command line."""
+    text = str(error)
+    if found := re.search(r"AssetKey\(s\) \[(.*?)\] were selected", text):
+        unknown = re.findall(r"'([^']*)'", found[1])
+        return f"there is no asset {' or '.join(unknown)}{did_you_mean(unknown[0], assets)}"
+    if "containing the passed partition key" in text:
+        return _wrong_partition(shards)
+    if "no '--partition' option was provided" in text:
+        return f"say which shards: --partition {shards[0]} or --partition-range {shards[0]}...{shards[-1]}"
+    first, _, rest = text.partition("\n")
+    return first.removeprefix("Failure condition: ") or rest or type(error).__name__
+
+
+def _wrong_partition(shards: Sequence[str]) -> str:
+    asked = [key for value in _partition_options() for key in value.split("...")]
+    unknown = next((key for key in asked if key not in shards), None)
+    known = f"the corpus has {shards[0]} to {shards[-1]}"
+    if unknown is None:
+        return f"the selected assets have no shards in common with {', '.join(asked)}: {known}"
+    return f"there is no partition {unknown}: {known}{did_you_mean(unknown, shards)}"
+
+
+def _partition_options() -> Iterator[str]:
+    """The values of `--partition` and `--partition-range`; Dagster's message names one that may be right."""
+    for at, word in enumerate(sys.argv):
+        name, equals, value = word.partition("=")
+        if name in ("--partition", "--partition-range"):
+            yield value if equals else next(iter(sys.argv[at + 1 : at + 2]), "")
+
+
+class _TerminalLogger(logging.Logger):
+    """Prints a failure that a person can put right, and a stopped run, without Dagster's stack."""
+
+    def handle(self, record: logging.LogRecord) -> None:
+        event = getattr(record, "dagster_event", None)
+        if not isinstance(event, dg.DagsterEvent):
+            return super().handle(record)
+        for kind, message in _chain(getattr(event.event_specific_data, "error", None)):
+            if kind in _INTERRUPT_NAMES:
+                return _end_as_stopped()
+            if kind == dg.Failure.__name__:
+                # The run's own event repeats the error of its first step.
+                record.msg = f"{event.step_key}: {message}" if event.step_key else event.message
+        super().handle(record)
+
+
+def _chain(error: Any) -> Iterator[tuple[str, str]]:
+    """(class, message) of a serialized error and of its causes."""
+    while error is not None:
+        yield error.cls_name, error.message.partition(": ")[2].strip()
+        error = error.cause
+
+
+def _end_as_stopped() -> None:
+    """Let the command end as a stopped one: Dagster ends a canceled run by a ClickException of its own."""
+
+    def show(self: click.ClickException, file: Any = None) -> None:
+        click.echo(STOPPED, err=True)
+
+    click.ClickException.show, click.ClickException.exit_code = show, STOPPED_BY_HAND
+
+
+def _ignoring_interrupts(start: Callable[..., Any]) -> Callable[..., Any]:
+    """`start`, whose helper processes ignore Ctrl-C: they end with the command, and would print tracebacks first."""
+
+    @contextmanager
+    def started(*arguments: Any) -> Iterator[Any]:
+        with ExitStack() as helpers:
+            with _interrupts_ignored():
+                # A signal that is ignored stays so in the processes that are started.
+                pids = helpers.enter_context(start(*arguments))
+            yield pids
+
+    return started
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

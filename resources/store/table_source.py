@@ -1,0 +1,49 @@
+"""Which corpus a table was made from: the one that is indexed now, or another that left its tables in the store."""
+
+import json
+from collections.abc import Callable, Iterable
+
+from resources.store.footer_cache import FooterCache
+from resources.store.shard_store import ShardStore
+
+SOURCE = "source"
+"""Key of `made_from` beside the parents' names: the fingerprint of what an asset reads of the corpus itself."""
+
+Source = Callable[[str, str], str | None]
+"""Fingerprint of what an asset reads of the indexed corpus for a shard; None where it reads its parents alone."""
+
+IsOfCorpus = Callable[[str, str], bool]
+"""Whether the table of an asset and shard goes back to the indexed corpus."""
+
+
+def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
+    """JSON of every (asset, fingerprint) of the corpus that a table goes back to: its own, and those of its parents.
+
+    `parents` is the same of the tables that it is made from.
+    """
+    own = [] if source is None else [(asset, source)]
+    inherited = [tuple(entry) for parent in parents for entry in json.loads(parent)]
+    return json.dumps(sorted({*own, *inherited}))
+
+
+class CorpusCheck:
+    """Compares what tables go back to with the indexed corpus."""
+
+    def __init__(self, store: ShardStore, source: Source) -> None:
+        self._source = source
+        self._footers = FooterCache(store)
+
+    def look(self) -> IsOfCorpus:
+        """The check for the tables as they are now; a table that was never made is of no corpus.
+
+        Calling it raises `StoreError` when a table is damaged, and `SourceError` for a shard that the corpus lacks.
+        """
+        tables: dict[str, dict[str, list[list[str]]]] = {}
+
+        def is_of_corpus(asset: str, shard: str) -> bool:
+            if asset not in tables:
+                tables[asset] = {key: entry.sources for key, entry in self._footers.tables(asset).items()}
+            found = tables[asset].get(shard)
+            return found is not None and all(self._source(root, shard) == content for root, content in found)
+
+        return is_of_corpus

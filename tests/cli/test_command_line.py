@@ -1,0 +1,142 @@
+"""Errors and Ctrl-C of Dagster's own commands, as real processes: one line each, and an exit code that says so."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from resources.config.settings import ROOT
+from resources.errors import STOPPED, ConfigError
+from resources.store.reachable import require_reachable
+from tests.cli.test_cli import BIN, materialize, run
+
+pytestmark = pytest.mark.services
+
+QUIET = {"PYTHONWARNINGS": "ignore"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """With the instance that `make setup` makes, which has no word about itself to say."""
+    home = tmp_path / "home"
+    (home / "dagster").mkdir(parents=True)
+    (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("select", "partition", "line"),
+    [
+        (
+            "raw_pages",
+            ["--partition", "shard_11"],
+            "there is no partition shard_11: the corpus has shard_00 to shard_01; did you mean shard_01 or shard_00?",
+        ),
+        (
+            "raw_pages",
+            ["--partition-range=shard_00...shrd_01"],
+            "there is no partition shrd_01: the corpus has shard_00 to shard_01; did you mean shard_01 or shard_00?",
+        ),
+        ("ocr_reslts", ["--partition", "shard_00"], "there is no asset ocr_reslts; did you mean ocr_results?"),
+        ("raw_pages", [], "say which shards: --partition shard_00 or --partition-range shard_00...shard_01"),
+    ],
+    ids=["partition", "range", "asset", "none"],
+)
+def test_what_was_mistyped_is_one_line(home: Path, select: str, partition: list[str], line: str):
+    refused = materialize(home, select, *partition, **QUIET)
+    assert (refused.returncode, refused.stderr) == (1, f"Error: {line}\n")
+
+
+def test_dg_launch_says_it_as_shortly(home: Path):
+    refused = run(home, "dg", "launch", "--assets", "ocr_reslts", "--partition", "shard_00", **QUIET)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == "Error: there is no asset ocr_reslts; did you mean ocr_results?"
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("nowhere://bucket/tables", "Protocol not known: nowhere"), ("webhdfs://127.0.0.1:9/tables", "ConnectionError")],
+    ids=["unknown", "unreachable"],
+)
+def test_a_store_that_cannot_be_read_is_one_line(home: Path, url: str, reason: str):
+    asked: list[Callable[[], subprocess.CompletedProcess[str]]] = [
+        lambda: materialize(home, "raw_pages", "--partition", "shard_00", KOPUB_STORE__URL=url, **QUIET),
+        lambda: run(home, "kopub", "status", KOPUB_STORE__URL=url),
+    ]
+    for ask in asked:
+        refused = ask()
+        assert refused.returncode == 1
+        assert len(refused.stderr.splitlines()) == 1, refused.stderr
+        assert refused.stderr.startswith(f"Error: store.url {url} cannot be read (")
+        assert reason in refused.stderr
+
+
+class Guarded(MemoryFileSystem):
+    """An object store that wants other credentials."""
+
+    protocol = "guarded"
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> list[str]:
+        raise PermissionError("Forbidden\nrequest 77")
+
+
+def test_a_store_that_refuses_its_credentials_says_so_in_one_line():
+    fsspec.register_implementation("guarded", Guarded, clobber=True)
+    with pytest.raises(ConfigError, match=r"^store.url guarded://b cannot be read \(PermissionError: Forbidden\)"):
+        require_reachable("guarded://b")
+
+
+def test_a_failed_shard_is_told_without_a_stack(home: Path):
+    failed = materialize(home, "parsed_texts", "--partition", "shard_00", **QUIET)
+    assert failed.returncode == 1
+    assert "shard_00: ocr_results of shard_00 has not been made yet: materialize ocr_results first" in failed.stderr
+    assert "Stack Trace" not in failed.stderr
+
+
+def test_ctrl_c_says_what_is_kept_and_the_next_run_keeps_it(home: Path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    environment |= {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster"), **QUIET}
+    command = ["asset", "materialize", "--select", "raw_pages,layout_regions,ocr_results", "--partition", "shard_00"]
+    # A group of its own, as a shell gives every command: Ctrl-C reaches all its processes.
+    process = subprocess.Popen(
+        [str(BIN / "dagster"), *command, "-m", "definitions"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    journal = home / "store" / ".journal" / "ocr_results" / "shard_00"
+    patience = time.monotonic() + 200
+    while not list(journal.glob("*.parquet")) and process.poll() is None and time.monotonic() < patience:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    lines = [line for line in errors.splitlines() if " - INFO - " not in line]
+    assert lines == [STOPPED]
+    with dg.DagsterInstance.from_config(str(home / "dagster")) as instance:
+        assert [stored.status for stored in instance.get_runs()] == [dg.DagsterRunStatus.CANCELED]
+
+    shown = run(home, "kopub", "status", COLUMNS="200").stdout
+    kept = len({path.name for path in journal.glob("*.parquet")})
+    assert f"ocr_results of shard_00: {kept} of 6 rows are finished and kept for the next run" in shown
+
+
+def test_ctrl_c_of_a_kopub_command_is_one_line(home: Path, tmp_path: Path):
+    program = (
+        "import signal, kopub_cli.main as main, resources.pages.indexing as indexing;"
+        "indexing.index = lambda *_: signal.raise_signal(signal.SIGINT);"
+        "main.main()"
+    )
+    stopped = run(home, "python", "-c", program, "index", str(tmp_path))
+    assert (stopped.returncode, stopped.stderr) == (130, f"{STOPPED}\n")

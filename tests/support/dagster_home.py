@@ -1,0 +1,28 @@
+"""Homes of Dagster whose databases are made already, as `make setup` leaves one."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from resources.config.settings import ROOT
+
+
+def make_dagster_home(folder: Path) -> Path:
+    """Lay the databases into `folder`, where it has none. To make them takes a second each time; to copy them, none."""
+    if not (folder / "history").exists():
+        shutil.copytree(_made().name, folder, dirs_exist_ok=True)
+    return folder
+
+
+@cache
+def _made() -> tempfile.TemporaryDirectory[str]:
+    """Removed when this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="dagster-home-")
+    script = str(ROOT / "deploy" / "local" / "instance.py")
+    home = {"DAGSTER_HOME": folder.name}
+    subprocess.run([sys.executable, script], env=os.environ | home, cwd=ROOT, capture_output=True, check=True)
+    return folder
