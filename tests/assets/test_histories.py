@@ -18,10 +18,12 @@ from resources.release.dataset.released_files import part_path
 from resources.states import MADE, State
 from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after
 
-IDS = ("a_1", "a_2", "a_3", "b_1", "b_2")
-_ids = strategies.sampled_from(IDS)
+IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
+_ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
-_corpora = strategies.lists(strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2)
+_corpora: strategies.SearchStrategy[Corpus] = strategies.lists(
+    strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2
+)
 _assets = strategies.one_of(
     strategies.just(TABLES),
     strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
