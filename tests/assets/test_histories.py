@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
 from resources.release.dataset.released_files import part_path
 from resources.states import MADE, State
-from tests.support.histories import BROKEN, TABLES, Corpus, History, killed_after
+from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after
 
-IDS = ("a_1", "a_2", "a_3", "b_1", "b_2")
-_ids = strategies.sampled_from(IDS)
+IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
+_ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
 _corpora: strategies.SearchStrategy[Corpus] = strategies.lists(
     strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2
@@ -41,18 +41,21 @@ class Histories(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory(prefix="kopub-history-")
         self.history = History(Path(self._folder.name, "home"))
 
-    @initialize(corpus=_corpora)
-    def begin(self, corpus: Corpus) -> None:
+    @initialize(corpus=_corpora, made=strategies.booleans())
+    def begin(self, corpus: Corpus, made: bool) -> None:
         self._change(corpus, True)
+        if made:
+            self.history.materialize()
 
     @rule(data=strategies.data(), indexed=strategies.booleans())
     def source_changes(self, data: strategies.DataObject, indexed: bool) -> None:
         self._change(self._other(data), indexed)
 
-    @rule(data=strategies.data(), cut=strategies.integers(1, len(TABLES) - 1))
-    def source_changes_in_the_middle_of_a_run(self, data: strategies.DataObject, cut: int) -> None:
+    @rule(data=strategies.data(), cut=strategies.integers(1, len(TABLES) - 1), upgrade=strategies.booleans())
+    def source_changes_in_the_middle_of_a_run(self, data: strategies.DataObject, cut: int, upgrade: bool) -> None:
         """Its first assets saw other files than those after them; an upgrade makes rows of all."""
-        self._upgrade(data)
+        if upgrade:
+            self._upgrade(data)
         self.history.materialize(TABLES[:cut])
         self.history.assert_sound()
         self._change(self._other(data), True)
@@ -135,7 +138,10 @@ class Histories(RuleBasedStateMachine):
 
     def _other(self, data: strategies.DataObject) -> Corpus:
         """The same pages in another order, one with other bytes, all but the first file, or another corpus."""
-        corpus, kind = self.history.corpus, data.draw(strategies.sampled_from(["order", "bytes", "fewer", "another"]))
+        corpus, kind = (
+            self.history.corpus,
+            data.draw(strategies.sampled_from(["order", "bytes", "bytes", "fewer", "another"])),
+        )
         pages = [page for shard in corpus for page in shard]
         if kind == "order":
             ends = iter(data.draw(strategies.permutations(pages)))
@@ -150,9 +156,9 @@ class Histories(RuleBasedStateMachine):
 
     def _upgrade(self, data: strategies.DataObject) -> None:
         """Another revision of an engine, or the one it had before."""
-        self.history.layout["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.layout["revision"] = data.draw(strategies.sampled_from(REVISIONS))
         self.history.recognition["prompt"] = data.draw(strategies.sampled_from(["read", "look"]))
-        self.history.embedding["revision"] = data.draw(strategies.sampled_from(["r1", "r2"]))
+        self.history.embedding["revision"] = data.draw(strategies.sampled_from(REVISIONS))
         self.history.embedding["dim"] = data.draw(strategies.sampled_from([64, 64, 64, 16]))
 
     def _repair(self) -> None:

@@ -39,6 +39,8 @@ TABLES = GRAPH.names[:-1]
 """All but the release."""
 BROKEN = -1
 """The variant of a page whose bytes are no image."""
+REVISIONS = ("r1", "r2")
+"""Of the engines."""
 Corpus = list[list[tuple[str, int]]]
 """By shard, pages of (id, variant): another variant, other bytes."""
 Row = dict[str, Any]
@@ -220,6 +222,7 @@ def _layout(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -
 def _reading(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
     digest, boxes = above["raw_pages"]["sha256"], [region["bbox"] for region in above["layout_regions"]["regions"]]
     read = [region["state"] != State.FAILED for region in row["regions"]]
+    assert tuple(boxes[0]) in {witnessed_box(revision, digest) for revision in REVISIONS}, "regions of other bytes"
     texts = [
         witnessed_text(parameters["prompt"], digest, box) * was_read for box, was_read in zip(boxes, read, strict=True)
     ]
