@@ -1,12 +1,16 @@
 """What holds for all tests: their environment, and which of them may run side by side."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.writable_hub import REPO, WRITER, WritableHub
+
+# A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

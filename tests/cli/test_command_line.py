@@ -62,11 +62,18 @@ def test_dg_launch_says_it_as_shortly(home: Path):
 
 
 @pytest.mark.parametrize(
-    ("url", "reason"),
-    [("nowhere://bucket/tables", "Protocol not known: nowhere"), ("webhdfs://127.0.0.1:9/tables", "ConnectionError")],
+    ("url", "start", "reason"),
+    [
+        ("nowhere://bucket/tables", "Error: profile cpu: store.url: ", "has the unknown protocol 'nowhere'"),
+        (
+            "webhdfs://127.0.0.1:9/tables",
+            "Error: store.url webhdfs://127.0.0.1:9/tables cannot be read (",
+            "ConnectionError",
+        ),
+    ],
     ids=["unknown", "unreachable"],
 )
-def test_a_store_that_cannot_be_read_is_one_line(home: Path, url: str, reason: str):
+def test_a_store_that_cannot_be_read_is_one_line(home: Path, url: str, start: str, reason: str):
     asked: list[Callable[[], subprocess.CompletedProcess[str]]] = [
         lambda: materialize(home, "raw_pages", "--partition", "shard_00", KOPUB_STORE__URL=url, **QUIET),
         lambda: run(home, "kopub", "status", KOPUB_STORE__URL=url),
@@ -75,7 +82,7 @@ def test_a_store_that_cannot_be_read_is_one_line(home: Path, url: str, reason: s
         refused = ask()
         assert refused.returncode == 1
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
-        assert refused.stderr.startswith(f"Error: store.url {url} cannot be read (")
+        assert refused.stderr.startswith(start)
         assert reason in refused.stderr
 
 

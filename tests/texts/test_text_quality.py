@@ -188,7 +188,7 @@ def test_a_doubt_is_told_and_changes_no_state(platform: Platform, result: dg.Exe
     assert any("syllables are in no Korean word" in says for says in rows["a_2"]["doubts"])
     assert rows["b_2"]["doubts"] == ["hardly any text was read from 100% of the page (1 region)"]
 
-    check = next(e for e in result.get_asset_check_evaluations() if e.check_name == TEXTS_LOOK_RIGHT)
+    check = next(e for e in result.get_asset_check_evaluations() if e.check_name == TEXTS_LOOK_RIGHT.name)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "shard_00: 1 of 2 pages look wrong: a_2 1.00:" in (check.description or "")
 

@@ -618,9 +618,10 @@ def test_a_result_that_cannot_travel_is_a_bug_and_says_so() -> None:
 
 
 def test_a_caller_that_stops_early_leaves_nothing_running() -> None:
+    before = set(psutil.Process().children())
     with HttpDouble(parrot) as double:
         results = pool(Servers([double]), processes=2).run(jobs(50))
         next(results)
-        assert len(psutil.Process().children()) == 2
+        assert len(set(psutil.Process().children()) - before) == 2
         results.close()  # type: ignore[attr-defined]
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= before
