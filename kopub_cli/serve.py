@@ -11,13 +11,12 @@ from resources.vllm.running_servers import RunningServer, servers
 from resources.vllm.running_servers import stop as stop_server
 
 app = typer.Typer(no_args_is_help=True, help="The model servers that run on this machine.")
-out = Console()
 
 
 @app.command()
 def status() -> None:
     """List the servers, who uses them, and when they will be stopped."""
-    running = servers()
+    out, running = Console(), servers()
     if not running:
         out.print("No model server runs; the next materialization that needs one starts it.")
         return
@@ -48,10 +47,10 @@ def stop(
     if server and not chosen:
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
     if not chosen:
-        out.print("No model server runs.")
+        typer.echo("No model server runs.")
     for running in chosen:
         stop_server(running, force)
-        out.print(f"stopped {running.key[:6]} {running.specification.model}")
+        typer.echo(f"stopped {running.key[:6]} {running.specification.model}")
 
 
 def _condition(server: RunningServer) -> str:
