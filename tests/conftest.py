@@ -19,12 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the groups that pytest-xdist gives to one worker each.
+    """Mark what is slow, and name the groups that pytest-xdist gives to one worker each.
 
     The tests of a file share what they build. Tests that wait for other processes have deadlines, so they run one
     after the other.
     """
     for item in items:
+        # A whole graph through Dagster costs a second and more; those of tests/assets alone are of the inner loop.
+        if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.slow)
         waits = item.get_closest_marker("services") or item.get_closest_marker("vllm")
         item.add_marker(pytest.mark.xdist_group("services" if waits else item.path.stem))
 
