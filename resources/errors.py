@@ -1,6 +1,6 @@
 """The one error taxonomy. Every message is one line that says what is wrong and what to do."""
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 STOPPED = "stopped; finished pages are kept: run the same command again to go on"
 """What a command says that Ctrl-C ended."""
@@ -8,7 +8,7 @@ STOPPED_BY_HAND = 130
 """Its exit code, as shells have it: 128 and the number of the signal."""
 
 _ALIKE, _SUGGESTED = 0.6, 3
-"""A name with two of five characters wrong is another name."""
+"""A name with more than two of five characters wrong is another name; two that changed places count as one."""
 
 
 class KopubError(Exception):
@@ -43,11 +43,16 @@ class GateClosed(KopubError):
     """A made table that must not be published; the one before stays in place."""
 
 
-def did_you_mean(name: str, known: Collection[str]) -> str:
-    """`; did you mean ...?` with the names most like one that does not exist, by edit distance; empty for none."""
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the `known` names, the nearest by edit distance first."""
     from rapidfuzz import process
-    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.distance import OSA
 
-    scorer = Levenshtein.normalized_similarity
-    near = process.extract(name, known, scorer=scorer, limit=_SUGGESTED, score_cutoff=_ALIKE)
-    return f"; did you mean {' or '.join(str(each) for each, _, _ in near)}?" if near else ""
+    found = process.extract(name, list(known), scorer=OSA.normalized_similarity, limit=_SUGGESTED, score_cutoff=_ALIKE)
+    return [str(candidate) for candidate, _, _ in found]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean A or B?` with the names most like one that does not exist; empty for none."""
+    near = near_names(name, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

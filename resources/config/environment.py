@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.config.near_names import near_names
 from resources.config.overrides import Override
 from resources.config.places import placed
-from resources.errors import ConfigError
+from resources.errors import ConfigError, near_names
 from resources.vllm.plugin import SWITCH
 
 PREFIX = "KOPUB_"

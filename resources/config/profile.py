@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from resources.config.engines import PROTOCOLS, find_engines, load_engine
 from resources.config.gates import Gates
-from resources.config.near_names import did_you_mean, near_names
+from resources.config.near_names import did_you_mean
 from resources.config.overrides import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.problems import first_problem
@@ -18,7 +18,7 @@ from resources.config.profile_files import Pins, checked_pins
 from resources.config.sections import SERVER, engine_section, section_of, takes_pin
 from resources.config.upgrade_window import Upgrades
 from resources.engine import Engine
-from resources.errors import ConfigError
+from resources.errors import ConfigError, near_names
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
