@@ -31,6 +31,13 @@ class Engine(dg.ConfigurableResource, ABC):
             "weights": self.weights(),
         }
 
+    def prepare(self) -> None:
+        """Begin what takes long before a first result, in the background; returns at once.
+
+        Called once it is known that results are wanted, any number of times. What goes wrong is told where the
+        engine is used, once.
+        """
+
     @property
     def gpus(self) -> int:
         """GPUs that it holds while it works, for the account of what a page costs."""

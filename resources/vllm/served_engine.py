@@ -37,6 +37,9 @@ class ServedEngine(Engine):
     _server_figures: dict[str, float | str] = PrivateAttr(default_factory=dict)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
+    def prepare(self) -> None:
+        self.server.prepare()
+
     @property
     def gpus(self) -> int:
         return self.server.gpus_held

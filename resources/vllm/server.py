@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.lease import lease_server, restart_replica, restart_server
+from resources.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
 from resources.vllm.server_fields import VLLMServerFields
 from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, served_models, version
@@ -37,7 +37,7 @@ _NO_ANSWER = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, Typ
 class VLLMServer(VLLMServerFields):
     """One model on vLLM, managed on this machine or run by someone else.
 
-    Nothing starts before `lease()`. A managed server needs Linux.
+    Nothing starts before `prepare()` or `lease()`. A managed server needs Linux.
     """
 
     @contextmanager
@@ -52,6 +52,20 @@ class VLLMServer(VLLMServerFields):
             return
         with lease_server(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
             yield endpoint
+
+    def prepare(self) -> None:
+        """Have a managed server started that is going to be used, and keep it until the first lease; returns at once.
+
+        What goes wrong is told by that lease. A run of Dagster gives up at its end what it has not used.
+        """
+        if self.mode == "managed":
+            with suppress(EngineError):
+                ask_for_server(self._specification(), self.key, dg.get_dagster_logger("vllm"))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        if self.mode == "managed":
+            with suppress(EngineError):
+                release_server(self.key)
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint that replaces one that died or hangs, within a lease.

@@ -38,73 +38,11 @@ from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
 from tests.support.lease_client import CLIENT
+from tests.support.stub_server import SOON, needs_linux, processes, until
 
-pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")]
+pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 
-STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]
 ROOT = Path(__file__).resolve().parents[2]
-SOON = 60.0
-"""Seconds for what takes well under one on an idle machine."""
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime folder of the test's own, and none of its processes left after it."""
-    folder = tmp_path / "run"
-    monkeypatch.setenv("KOPUB_RUNTIME", str(folder))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    yield folder
-    for path in folder.glob("*/state.json"):
-        state = ServerFolder(path.parent).state
-        if state is not None and psutil.pid_exists(state.supervisor):
-            os.kill(state.supervisor, signal.SIGTERM)
-    until(lambda: not processes(tmp_path))
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """What the double takes for a model; its path marks every process that belongs to this test."""
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-@pytest.fixture
-def fields(checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
-    """Keys of a profile's `server` section."""
-    return {
-        "model": str(checkpoint),
-        "command": STUB,
-        "gpus": [],
-        "env": {"OF_TEST": str(tmp_path)},
-        "idle_seconds": 0.5,
-        "hang_seconds": 1.0,
-        "start_timeout": SOON,
-    }
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """What `condition` says once it is true."""
-    deadline = time.monotonic() + SOON
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
-    return value
-
-
-def processes(tmp_path: Path) -> list[psutil.Process]:
-    """Every process of this test's servers: guards, servers and engines, but no client."""
-    found: list[psutil.Process] = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-            if environment.get("OF_TEST") == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
 
 
 def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:

@@ -3,14 +3,19 @@
 import re
 from collections.abc import Sequence
 
+_MEMORY = (
+    r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks|Free memory on device"
+    r"|is less than desired GPU memory utilization|larger than the available KV cache memory|Error in memory profiling"
+)
+"""What vLLM says when the card's memory does not suffice, or changes while it is measured."""
+
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Address already in use|Errno 98",
         "the port is taken; free it, or leave `port` at 0 for any free one",
     ),
     (
-        r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks"
-        r"|is less than desired GPU memory utilization|larger than the available KV cache memory",
+        _MEMORY,
         "the GPU's memory does not suffice; stop what else runs there, or lower max_model_len, max_num_seqs or "
         "max_num_batched_tokens, or change gpu_memory_utilization",
     ),
@@ -77,6 +82,11 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
 def port_taken(lines: Sequence[str]) -> bool:
     """Whether another process got the port first."""
     return any(re.search(_CAUSES[0][0], line) for line in lines)
+
+
+def memory_lacked(lines: Sequence[str]) -> bool:
+    """Whether the GPU's memory did not suffice."""
+    return any(re.search(_MEMORY, line) for line in lines)
 
 
 def plain(line: str) -> str:

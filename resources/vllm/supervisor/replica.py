@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from resources.vllm.supervisor.diagnosis import likely_cause, port_taken
+from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
 from resources.vllm.supervisor.processes import kill_session, start_time
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
@@ -30,6 +30,10 @@ class ServerFailed(Exception):
     def __init__(self, reason: str, replica: int = 0) -> None:
         super().__init__(reason)
         self.replica = replica
+
+
+class MemoryLacked(ServerFailed):
+    """It ended for want of GPU memory, which may be another start's doing: vLLM measures what is free."""
 
 
 class PortLost(Exception):
@@ -56,6 +60,16 @@ class Replica:
         """What to probe."""
         specification = self._specification
         return Target(self.url, self._api_key, specification.model, specification.runner, specification.images)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its own of the server's GPUs; none for a CPU build."""
+        gpus = self._specification.gpus
+        return (gpus[self.index % len(gpus)],) if gpus else ()
+
+    @property
+    def started(self) -> bool:
+        return self._guard is not None
 
     @property
     def session(self) -> tuple[int, int]:
@@ -115,14 +129,18 @@ class Replica:
         self._guard = None
 
     def wait_ready(self, deadline: float) -> None:
-        """Return when it has generated something; raises `PortLost` for a port that others took, or `ServerFailed`."""
+        """Return when it has generated something.
+
+        Raises `PortLost` for a port that others took, or `ServerFailed`, which is `MemoryLacked` for that cause.
+        """
         seconds = self._specification.start_timeout
         problem = "it did not open its port"
         while time.monotonic() < deadline:
             if self.ended():
                 if port_taken(self._log_tail) and not self._specification.port:
                     raise PortLost
-                raise ServerFailed(f"it ended during its start: {self.cause}", self.index)
+                failure = MemoryLacked if memory_lacked(self._log_tail) else ServerFailed
+                raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the time there is.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
@@ -154,14 +172,13 @@ class Replica:
             )
 
     def _environment(self) -> dict[str, str]:
-        gpus = self._specification.gpus
         # Helpers that a server calls (compilers' front ends, ninja) lie beside its program.
         beside = str(Path(self._specification.command[0]).parent)
         return {
             **os.environ,
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
-            **({"CUDA_VISIBLE_DEVICES": gpus[self.index % len(gpus)]} if gpus else {}),
+            **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
             "VLLM_API_KEY": self._api_key,
         }
 
