@@ -14,6 +14,8 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     # Log lines arrive when they are printed.
     "PYTHONUNBUFFERED": "1",
+    # FlashInfer's sampler is compiled by nvcc in the warm-up, which most machines lack; greedy requests never use it.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # A recipe tells that the encoder is on, so only a profile turns it on, not the shell of a first user.
     SWITCH: "0",
 }
@@ -57,6 +59,9 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         "--mm-processor-kwargs": json.dumps(server.mm_processor) if server.mm_processor else None,
         "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
     }
+    if server.runner == "pooling":
+        # As vLLM would choose by itself from these models' own files: the hidden state of the last token.
+        optional |= {"--convert": "embed", "--pooler-config": json.dumps({"seq_pooling_type": "LAST"})}
     given = [word for flag, value in optional.items() if value for word in (flag, value)]
     return [*arguments, *given, *server.extra_flags]
 

@@ -53,7 +53,8 @@ class StartReport:
         """Log that the server is ready, unless it was ready at once."""
         if self._last_report:
             seconds = time.monotonic() - self._began
-            self._log.info("%s is ready after %.0f s at %s", server_name(self._folder), seconds, ", ".join(state.urls))
+            name, phases, urls = server_name(self._folder), self._folder.phases, ", ".join(state.urls)
+            self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, phases)
 
     def failure(self, state: State) -> EngineError:
         """The error for a server that ended; logs the last lines of its log."""

@@ -527,7 +527,16 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
         ("OSError: [Errno 98] Address already in use", "port is taken"),
         ("(EngineCore pid=1) ERROR 11-21 12:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory.", "memory"),
         ("ValueError: Free memory on device (4.1/8.0 GiB) is less than desired GPU memory utilization", "memory"),
-        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "driver"),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "driver 580 or newer"),
+        ("RuntimeError: No CUDA GPUs; Failed to infer device type", "no GPU that this build"),
+        ("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", "nvcc"),
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable.", "no C compiler"),
+        ("/tmp/x/main.c:5:10: fatal error: Python.h: No such file or directory", "no Python headers"),
+        (
+            "ValueError: NGramPerReqLogitsProcessor is not a subclass of "
+            "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
+            "VLLM_USE_V2_MODEL_RUNNER",
+        ),
         ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "cannot be found"),
         ("RuntimeError: Cannot find any model weights with `/models/x`", "cannot be found"),
         ("vllm: error: unrecognized arguments: --no-such-flag", "does not know a flag"),
@@ -657,7 +666,10 @@ def test_the_flags_say_what_the_fields_say(fields: dict[str, Any]) -> None:
     assert flags["--mm-processor-cache-gb"] == "0"
     assert "--no-enable-prefix-caching" in flags
     assert arguments[-1] == "--enforce-eager"
-    assert not {"--api-key", "--port"} & set(flags)
+    assert not {"--api-key", "--port", "--convert"} & set(flags)
+    pooling = serve_arguments(VLLMServer(**{**fields, "runner": "pooling"}))
+    assert pooling[pooling.index("--convert") + 1] == "embed"
+    assert json.loads(pooling[pooling.index("--pooler-config") + 1]) == {"seq_pooling_type": "LAST"}
 
 
 def test_only_a_profile_turns_the_encoder_on(

@@ -9,9 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
 from resources.vllm.supervisor.processes import kill_session, start_time
+from resources.vllm.supervisor.progress import phases
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 GUARD_SECONDS = 30.0
@@ -49,6 +51,7 @@ class Replica:
         self.index = index
         self._api_key = api_key
         self._guard: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
         self.port = specification.port + index if specification.port else _free_port()
 
     @property
@@ -83,8 +86,17 @@ class Replica:
         return likely_cause(self._log_tail, self._guard.poll() if self._guard else None)
 
     @property
+    def phases(self) -> str:
+        """How long each phase of its start took that has just ended."""
+        return phases(self._log_lines, self._began, time.time())
+
+    @property
     def _log_tail(self) -> list[str]:
-        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
+        return self._log_lines[-_TAIL:]
+
+    @property
+    def _log_lines(self) -> list[str]:
+        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()
 
     def start(self, kept: tuple[int, ...]) -> None:
         """Start it; the locks `kept` stay held until its last process is gone."""
@@ -97,6 +109,7 @@ class Replica:
             str(self._folder.path),
             *self._specification.command,
         ]
+        self._began = time.time()
         with self._new_log() as log:
             self._guard = subprocess.Popen(
                 [*command, "--port", str(self.port)],
@@ -176,6 +189,7 @@ class Replica:
         beside = str(Path(self._specification.command[0]).parent)
         return {
             **os.environ,
+            **lasting_caches(os.environ, Path(self._specification.command[0])),
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
             **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),

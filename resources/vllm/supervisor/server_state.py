@@ -166,6 +166,17 @@ class ServerFolder:
     def write_boot_seconds(self, seconds: float) -> None:
         self._write("boot_seconds", round(seconds, 1))
 
+    @property
+    def phases(self) -> str:
+        """How long each phase of a replica's last start took; empty when there was none."""
+        try:
+            return str(json.loads((self.path / "phases").read_text("utf-8")))
+        except FileNotFoundError:
+            return ""
+
+    def write_phases(self, phases: str) -> None:
+        self._write("phases", phases)
+
     def _write(self, name: str, value: Any) -> None:
         descriptor, scratch = tempfile.mkstemp(dir=self.path, prefix=name)  # of mode 0600: a state holds a key
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

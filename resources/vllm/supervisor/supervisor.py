@@ -129,6 +129,7 @@ class Supervisor:
                         raise
                     replica.stop()
                     self._publish(Phase.STARTING, reason=f"{_CROWDED} ({failure})")
+                    self._say(f"replica {replica.index} starts again alone: {self._state.reason}")
                     late.append(replica)
         for replica in late:
             with self._starting(alone=True):
@@ -140,7 +141,10 @@ class Supervisor:
     def _wait_ready(self, replica: Replica, deadline: float) -> None:
         for _ in range(_PORTS_TRIED):
             try:
-                return replica.wait_ready(deadline)
+                replica.wait_ready(deadline)
+                phases = replica.phases
+                self._folder.write_phases(phases)
+                return self._say(f"replica {replica.index} is ready: {phases}")
             except PortLost:
                 replica.stop()
                 replica.new_port()
@@ -239,6 +243,11 @@ class Supervisor:
         if self._unused() is not None and time.time() - self._last_use > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         time.sleep(POLL)
+
+    def _say(self, message: str) -> None:
+        """A line in the supervisor's log."""
+        sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
+        sys.stdout.flush()
 
     def _publish(self, phase: Phase, **changes: object) -> None:
         self._state = moved(self._state, phase, **changes)
