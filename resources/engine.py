@@ -18,6 +18,9 @@ class Engine(dg.ConfigurableResource, ABC):
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
 
+    needs_server: ClassVar[bool] = False
+    """Whether it waits for a model server: what needs none is done first, while the server starts."""
+
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
 

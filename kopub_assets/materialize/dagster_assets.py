@@ -10,7 +10,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
-from kopub_assets.materialize.early_start import prepare_engines
+from kopub_assets.materialize.early_start import prepare_engines, priority
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -51,6 +51,7 @@ def dagster_asset(
         group_name=asset.group,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
+        op_tags=priority(declared),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
         metadata={"dagster/column_schema": column_schema(declared.schema)},

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import PRIORITY_TAG
 
 from kopub_assets.materialize.asset import ShardAsset
 from kopub_assets.materialize.row_table import RowTable
@@ -27,6 +28,11 @@ def prepare_engines(context: dg.AssetExecutionContext, graph: Sequence[type[Shar
     for name in sorted(busy, key=plan.index):
         for engine in assets[name].engines:
             engine.prepare()
+
+
+def priority(asset: ShardAsset) -> dict[str, str]:
+    """The tag by which Dagster executes, of steps that are ready, those first that wait for no server."""
+    return {PRIORITY_TAG: "0" if any(engine.needs_server for engine in asset.engines) else "1"}
 
 
 def with_rows_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str]) -> list[str]:

@@ -56,6 +56,8 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         # A share of the card suits an own GPU; a fixed size suits a CPU, whose memory is everybody's.
         "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
         "--kv-cache-memory-bytes": server.kv_cache_memory,
+        "--tensor-parallel-size": str(server.tensor_parallel) if server.tensor_parallel > 1 else None,
+        "--mm-encoder-tp-mode": server.mm_encoder_tp_mode if server.tensor_parallel > 1 else None,
         "--mm-processor-kwargs": json.dumps(server.mm_processor) if server.mm_processor else None,
         "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
     }

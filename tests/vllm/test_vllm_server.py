@@ -642,7 +642,6 @@ def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatc
         ({"mode": "external", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL of a server"),
         ({"mode": "external", "urls": ["http://localhost:http"]}, "is no URL of a server"),
         ({"command": []}, "at least 1 item"),
-        ({"gpus": [-1]}, "greater than or equal to 0"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )

@@ -67,8 +67,9 @@ class Replica:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Its own of the server's GPUs; none for a CPU build."""
-        gpus = self._specification.gpus
-        return (gpus[self.index % len(gpus)],) if gpus else ()
+        gpus, group = self._specification.gpus, self._specification.tensor_parallel
+        first = group * (self.index % max(1, len(gpus) // group))
+        return gpus[first : first + group]
 
     @property
     def started(self) -> bool:
