@@ -36,6 +36,7 @@ class StartReport:
             return
         if state.boot not in self._boots:
             self._boots.add(state.boot)
+            self._stage = "starting"
             self._log.info("%s starts; its log is %s", server_name(self._folder), self._folder.log(0))
         if state.reason and (state.boot, state.reason) not in self._reasons:
             self._reasons.add((state.boot, state.reason))
@@ -43,7 +44,7 @@ class StartReport:
         before = self._stage
         for line in self._tail.lines():
             self._log.debug("vllm: %s", line)
-            self._stage = stage(line) or self._stage
+            self._stage = stage(line, self._stage)
         if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
             elapsed = time.time() - state.since
             left = remaining(elapsed, self._folder.boot_seconds)
@@ -53,8 +54,8 @@ class StartReport:
         """Log that the server is ready, unless it was ready at once."""
         if self._last_report:
             seconds = time.monotonic() - self._began
-            name, phases, urls = server_name(self._folder), self._folder.phases, ", ".join(state.urls)
-            self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, phases)
+            name, stages, urls = server_name(self._folder), self._folder.stages, ", ".join(state.urls)
+            self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, stages)
 
     def failure(self, state: State) -> EngineError:
         """The error for a server that ended; logs the last lines of its log."""

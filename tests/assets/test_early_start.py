@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.raw_pages import RawPages
+from resources.embedding.embeddings import Embedding
 from resources.errors import EngineError
 from resources.layout.regions import PageLayout, Region
 from resources.pages.page import Page
@@ -38,10 +40,16 @@ class NotedReader(SlowReader):
 
 
 class NotedEmbedder(UnitEmbedder):
+    needs_server: ClassVar[bool] = True
+
     diary: str = ""
 
     def prepare(self) -> None:
         Diary(self.diary).note("prepare embedding")
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        Diary(self.diary).note("embed")
+        return super().embed_images(pages)
 
 
 @pytest.fixture
@@ -77,6 +85,12 @@ def test_all_engines_are_prepared_before_the_first_page_is_listed(
     monkeypatch.setattr(RawPages, "rows", listed)
     assert platform.run().success
     assert before[0] == {"prepare layout", "prepare recognition", "prepare embedding"}
+
+
+def test_what_needs_no_server_is_done_first(platform: Platform) -> None:
+    assert platform.run().success
+    done = noted(platform)
+    assert done.index("detect") < done.index("embed")
 
 
 def test_a_run_that_makes_nothing_prepares_nothing(platform: Platform) -> None:

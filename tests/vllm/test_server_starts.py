@@ -18,7 +18,7 @@ from resources.vllm.running_servers import servers
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.probe import probe
-from resources.vllm.supervisor.progress import phases
+from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
 from tests.support.stub_server import SOON, needs_linux, processes, until
 
@@ -144,7 +144,7 @@ def test_memory_that_lacks_without_another_start_is_an_error_at_once(fields: dic
 # --- what a start takes, and what it need not make again ------------------------------------------
 
 
-def test_a_log_tells_how_long_each_phase_took() -> None:
+def test_a_log_tells_how_long_each_stage_took() -> None:
     began = time.mktime(time.strptime("2026-11-22 12:00:00", "%Y-%m-%d %H:%M:%S"))
     lines = [
         "(APIServer pid=1) INFO 11-22 12:00:08 [utils.py:286] non-default args: {'model_tag': 'm'}",
@@ -155,17 +155,17 @@ def test_a_log_tells_how_long_each_phase_took() -> None:
         "(EngineCore pid=2) INFO 11-22 12:00:28 [model_runner.py:425] Model loading took 4.3 GiB memory",
         "(APIServer pid=3) INFO 11-22 12:01:20 [entry.py:140] Starting vLLM server on http://127.0.0.1:8000",
     ]
-    assert phases(lines, began, began + 82) == (
-        "imports 8 s, configuration 1 s, imports of the engine 11 s, device 4 s, weights 4 s, "
-        "compiling and first pass 52 s, first answer 2 s"
+    assert stages(lines, began, began + 82) == (
+        "importing vLLM 8 s, reading the model's configuration 1 s, importing vLLM in the engine 11 s, "
+        "preparing the device 4 s, loading the weights 4 s, compiling 52 s, answering a first request 2 s"
     )
-    assert phases(["no time in it: non-default args"], began, began + 3) == "imports 3 s"
+    assert stages(["no time in it: non-default args"], began, began + 3) == "importing vLLM 3 s"
 
 
-def test_the_phases_are_in_the_supervisor_s_log(fields: dict[str, Any], runtime: Path) -> None:
+def test_the_stages_are_in_the_supervisor_s_log(fields: dict[str, Any], runtime: Path) -> None:
     server = VLLMServer(**fields)
     with server.lease():
-        assert "replica 0 is ready: imports " in (runtime / server.key / "supervisor.log").read_text()
+        assert "replica 0 is ready: importing vLLM " in (runtime / server.key / "supervisor.log").read_text()
 
 
 def test_a_server_may_keep_compiled_files(

@@ -548,6 +548,17 @@ def test_the_log_tells_the_cause(line: str, cause: str) -> None:
     assert cause in likely_cause(["INFO started", line, "RuntimeError: Engine core initialization failed."])
 
 
+def test_the_cause_lies_before_the_traceback_of_the_process_that_waited() -> None:
+    waiting = [
+        *['  File "x.py", line 1, in f'] * 80,
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    assert "memory does not suffice" in likely_cause(
+        ["ValueError: No available memory for the cache blocks.", *waiting]
+    )
+    assert likely_cause(["ValueError: odd", *waiting]) == "ValueError: odd"
+
+
 def test_an_unknown_cause_is_the_last_error_without_its_prefixes() -> None:
     lines = ["(APIServer pid=7) ERROR 11-21 12:00:00 [x.py:3] ValueError: odd", "bye"]
     assert likely_cause(lines) == "ValueError: odd"

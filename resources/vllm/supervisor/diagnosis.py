@@ -84,6 +84,10 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 
 _ERROR = re.compile(r"(^|\s)(\w*(Error|Exception)\b.*|error: .*|ERROR.*)")
 _PREFIX = re.compile(r"^(\(\S+( pid=\d+)?\) )*((ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\S* \d\S* (\[\S+\] ?)?)?")
+_ECHO = r"See root cause above"
+"""Of what an engine process died, the processes that wait for it do not say."""
+_NEAR = 60
+"""Lines at the end that are searched first: a traceback. The cause of an engine's end lies before a second one."""
 _KILLED = 128 + 9
 _LONGEST = 300
 """Characters of a log line that a one-line message can bear."""
@@ -96,11 +100,12 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
     """
     if status == _KILLED:
         return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"
-    for pattern, meaning in _CAUSES:
-        telling = [line for line in lines if re.search(pattern, line)]
-        if telling:
-            return f"{meaning} ({plain(telling[-1])})"
-    errors = [line for line in lines if _ERROR.search(line)]
+    for searched in (lines[-_NEAR:], lines):
+        for pattern, meaning in _CAUSES:
+            telling = [line for line in searched if re.search(pattern, line)]
+            if telling:
+                return f"{meaning} ({plain(telling[-1])})"
+    errors = [line for line in lines if _ERROR.search(line) and not re.search(_ECHO, line)]
     last = errors or [line for line in lines if line.strip()]
     return plain(last[-1]) if last else "it printed nothing"
 

@@ -13,13 +13,13 @@ from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
 from resources.vllm.supervisor.processes import kill_session, start_time
-from resources.vllm.supervisor.progress import phases
+from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 GUARD_SECONDS = 30.0
 """Longer than a guard takes at worst: its grace, then ten seconds of killing."""
-_TAIL = 60
-"""Lines at a log's end that are searched for the cause: a traceback and what led to it."""
+_TAIL = 400
+"""Lines at a log's end that are searched for the cause: the tracebacks of an engine and of those that wait for it."""
 _FAULT = 500
 """First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
 _ROOT = Path(__file__).resolve().parents[3]
@@ -87,9 +87,9 @@ class Replica:
         return likely_cause(self._log_tail, self._guard.poll() if self._guard else None)
 
     @property
-    def phases(self) -> str:
-        """How long each phase of its start took that has just ended."""
-        return phases(self._log_lines, self._began, time.time())
+    def stages(self) -> str:
+        """How long each stage of its start took that has just ended."""
+        return stages(self._log_lines, self._began, time.time())
 
     @property
     def _log_tail(self) -> list[str]:

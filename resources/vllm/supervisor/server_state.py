@@ -169,15 +169,15 @@ class ServerFolder:
         self._write("boot_seconds", round(seconds, 1))
 
     @property
-    def phases(self) -> str:
-        """How long each phase of a replica's last start took; empty when there was none."""
+    def stages(self) -> str:
+        """How long each stage of a replica's last start took; empty when there was none."""
         try:
-            return str(json.loads((self.path / "phases").read_text("utf-8")))
+            return str(json.loads((self.path / "stages").read_text("utf-8")))
         except FileNotFoundError:
             return ""
 
-    def write_phases(self, phases: str) -> None:
-        self._write("phases", phases)
+    def write_stages(self, stages: str) -> None:
+        self._write("stages", stages)
 
     def _write(self, name: str, value: Any) -> None:
         descriptor, scratch = tempfile.mkstemp(dir=self.path, prefix=name)  # of mode 0600: a state holds a key

@@ -142,9 +142,9 @@ class Supervisor:
         for _ in range(_PORTS_TRIED):
             try:
                 replica.wait_ready(deadline)
-                phases = replica.phases
-                self._folder.write_phases(phases)
-                return self._say(f"replica {replica.index} is ready: {phases}")
+                stages = replica.stages
+                self._folder.write_stages(stages)
+                return self._say(f"replica {replica.index} is ready: {stages}")
             except PortLost:
                 replica.stop()
                 replica.new_port()
