@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -13,6 +14,9 @@ from resources.errors import KopubError
 from resources.states import State
 from resources.store.shard_store import ShardStore
 
+_looked: dict[str, list[str]] = {}
+"""Assets with rows to make, by the run of this process: a run looks once."""
+
 
 def prepare_engines(context: dg.AssetExecutionContext, graph: Sequence[type[ShardAsset]]) -> None:
     """Prepare the engines of the step of `context`, and of those after it in this process, that have rows to make.
@@ -20,12 +24,14 @@ def prepare_engines(context: dg.AssetExecutionContext, graph: Sequence[type[Shar
     `graph` has every asset after its parents. The steps come in the order they are executed: of two servers that do
     not fit side by side, the first one asked for is had.
     """
-    step = context.get_step_execution_context()
+    step, run = context.get_step_execution_context(), context.run.run_id
     plan = [each.key for level in step.plan_data.execution_plan.get_steps_to_execute_by_level() for each in level]
     ahead = set(plan[plan.index(step.step.key) :])
     assets = _declared(graph, step.scoped_resources_builder.resource_instance_dict, ahead)
-    busy = with_rows_to_make(assets, tuple(context.partition_keys))
-    for name in sorted(busy, key=plan.index):
+    if run not in _looked:
+        _looked.clear()
+        _looked[run] = with_rows_to_make(assets, tuple(context.partition_keys))
+    for name in sorted(assets.keys() & _looked[run], key=plan.index):
         for engine in assets[name].engines:
             engine.prepare()
 
@@ -36,15 +42,19 @@ def priority(asset: ShardAsset) -> dict[str, str]:
 
 
 def with_rows_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str]) -> list[str]:
-    """Those of `assets`, each after its parents, that have rows to make in one of `shards`, as far as footers tell.
+    """Those of `assets` with an engine that have rows to make in one of `shards`, as far as footers tell.
 
-    They do where there is no table, one of another recipe, or one with failed rows, and where a parent among them does.
+    They do where there is no table, one of another recipe, or one with failed rows, and where a parent among `assets`
+    does.
     """
-    busy: dict[str, set[str]] = {}
-    for name, asset in assets.items():
-        inherited = set().union(*(busy.get(parent.table.name, ()) for parent in asset.parents))
-        busy[name] = {shard for shard in shards if shard in inherited or _has_rows_to_make(asset, shard)}
-    return [name for name, found in busy.items() if found]
+
+    @cache
+    def has_rows(name: str, shard: str) -> bool:
+        asset = assets[name]
+        parents = (parent.table.name for parent in asset.parents)
+        return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows_to_make(asset, shard)
+
+    return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
 
 
 def _has_rows_to_make(asset: ShardAsset, shard: str) -> bool:
