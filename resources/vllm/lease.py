@@ -83,9 +83,10 @@ def ask_for_server(specification: Specification, key: str, log: logging.Logger) 
         others = [*_held.uses, *(early.use for early in _held.early.values())]
         if key in _held.early or any(use == other or use.excludes(other) for other in others):
             return
-        held = ExitStack()
+        is_there, held = folder.supervised, ExitStack()
         _held.early[key] = _EarlyLease(use, held, Begun(lambda: _begin(folder, specification, held)))
-    log.info("%s is asked for and will be used later", specification.model)
+    if not is_there:
+        log.info("a server of %s is started meanwhile; where it is used, it is waited for", specification.model)
 
 
 def release_server(key: str) -> None:
