@@ -9,7 +9,7 @@ from rich.console import Console
 
 from kopub_cli import costs, diff, doubts, export, lineage, plan, publish, search, serve, status, verify
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
-from resources.pages.pdf.rendering import DPI
+from resources.pages.documents.pdf import DPI
 from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
@@ -36,11 +36,15 @@ app.command()(verify.verify)
 @app.command()
 def index(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Folder of Arrow or Parquet shards or of PDFs, or a Hub dataset id.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Folder of Arrow or Parquet shards, or of PDFs and images; one such file; a Hub dataset id.",
+        ),
     ],
     dpi: Annotated[int, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at.")] = DPI,
 ) -> None:
-    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of PDFs into $KOPUB_HOME/rendered, once."""
+    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of documents into $KOPUB_HOME/rendered, once."""
     from resources.config.settings import load_settings
     from resources.pages.indexing import index as index_source
 
