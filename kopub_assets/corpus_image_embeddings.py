@@ -20,6 +20,10 @@ class CorpusImageEmbeddings(VectorTable):
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
     parents = (RawPages,)
 
+    @property
+    def typical_seconds(self) -> float:
+        return self.engine.typical_image_seconds
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
             yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)

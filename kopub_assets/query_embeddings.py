@@ -36,6 +36,9 @@ class QueryEmbeddings(VectorTable):
         by_shard = _by_shard(self.corpus.manifest.path(queries.file), queries.sha256) if queries else {}
         return by_shard.get(shard, fingerprint([]))
 
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        return len(self.corpus.queries(shard))
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
         queries = self.corpus.queries(shard)
         if not queries:

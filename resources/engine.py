@@ -18,6 +18,9 @@ class Engine(dg.ConfigurableResource, ABC):
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
 
+    typical_seconds: ClassVar[float] = 0.01
+    """What a page or text takes on common hardware: a forecast begins with it while nothing was measured here."""
+
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
 

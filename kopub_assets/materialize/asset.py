@@ -20,6 +20,8 @@ from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 
 Metadata = dict[str, Any]
+_UNMEASURED = 0.002
+"""Seconds of a row that no engine makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ class ShardAsset(ABC):
         return () if self.engine is None else (self.engine,)
 
     @property
+    def typical_seconds(self) -> float:
+        """What a row is expected to take while nothing was measured."""
+        return _UNMEASURED if self.engine is None else self.engine.typical_seconds
+
+    @property
     def gpus(self) -> int:
         """GPUs that are held while a shard is made."""
         return sum(engine.gpus for engine in self.engines)
@@ -127,9 +134,9 @@ class ShardAsset(ABC):
         """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
         return None
 
-    def expected_rows(self, shard: str, made: int) -> int:
-        """Rows that a shard would have if it were made now; `made` it has."""
-        return made
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""
+        return self.corpus.manifest.shard(shard).rows if made is None else made
 
     def provenance(self, shard: str) -> Provenance:
         """How a table that is about to be made comes to be.

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -80,12 +81,18 @@ def over_shards(
     finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
+    watcher().began(asset.name)
+
+    def warn(message: str) -> None:
+        context.log.warning(message)
+        watcher().warned(asset.name, message)
+
     run = Run(
         run_id=context.run.run_id,
         shards=tuple(context.partition_keys),
         problems=Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus)),
         log=context.log.info,
-        warn=context.log.warning,
+        warn=warn,
         config=config,
         tags=context.run.tags,
     )
@@ -95,12 +102,14 @@ def over_shards(
         for shard in run.shards:
             try:
                 finished[shard] = asset.make_shard(shard, run)
+                watcher().published(asset.name, shard)
             except KopubError as error:
                 failures[shard] = str(error)
         try:
             asset.finish(run, finished)
         except KopubError as error:
             failures["in the end"] = str(error)
+    watcher().ended(asset.name)
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():

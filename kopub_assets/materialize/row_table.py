@@ -13,6 +13,7 @@ from pydantic import Field
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
 from kopub_assets.materialize.costs import Account
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.rows import Key, MadeShard, Progress, Row, RowSpec, Work
 from resources.errors import EngineError
 from resources.fingerprints import canonical_json
@@ -136,6 +137,7 @@ class RowTable(ShardAsset):
     def _compute(self, shard: str, todo: Sequence[RowSpec], journal: Journal, made: dict[Key, float], run: Run) -> None:
         unanswered = {spec.id: spec for spec in todo}
         progress = Progress(f"{self.name} {shard}", len(todo), run.log)
+        watcher().planned(self.name, shard, len(todo))
         try:
             for row_id, columns in self._answers(shard, todo):
                 spec = unanswered.pop(row_id, None)
@@ -145,6 +147,7 @@ class RowTable(ShardAsset):
                 # A row that was settled beforehand took no engine.
                 made[spec.key] = self.cost(row_id) if spec.settled is None else 0.0
                 progress.step()
+                watcher().computed(self.name)
             for spec in unanswered.values():
                 journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
                 made[spec.key] = 0.0
