@@ -1,6 +1,7 @@
 """What every engine has in common: it can say exactly what determines its results."""
 
 from abc import ABC
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
@@ -17,6 +18,12 @@ class Engine(dg.ConfigurableResource, ABC):
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
+
+    spans_shards: ClassVar[bool] = False
+    """Whether one call may be given the rows of several shards, so that no shard's tail leaves the hardware idle.
+
+    Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
+    """
 
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
@@ -35,6 +42,10 @@ class Engine(dg.ConfigurableResource, ABC):
     def gpus(self) -> int:
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
+
+    def take_figures(self) -> Mapping[str, float]:
+        """Sums over the results since it was last called, for the account of the shard that they are of."""
+        return {}
 
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
