@@ -46,8 +46,11 @@ class QueryEmbeddings(VectorTable):
         for query in queries:
             yield RowSpec(query.query_id, [self.own_recipe, query.query], asdict(query))
 
-    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
-        yield from self.engine.embed_queries((row.id, row.known["query"]) for row in todo)
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
+        return ((row.id, row.known["query"]) for row in todo)
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.engine.embed_queries(inputs)
 
 
 @cache

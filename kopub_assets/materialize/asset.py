@@ -1,7 +1,7 @@
 """What every asset of the graph declares: its table, its parents, its engine, its version."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from kopub_assets.materialize.checks import Check, Problems
 from kopub_assets.materialize.provenance import Provenance, footer_of
 from resources.code_version import CodeVersion
 from resources.engine import Engine
-from resources.errors import StoreError
+from resources.errors import KopubError, StoreError
 from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.store.shard_store import ShardStore
@@ -153,6 +153,15 @@ class ShardAsset(ABC):
                         f"materialize {parent} again"
                     )
         return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
+
+    def make_shards(self, run: Run) -> Iterator[tuple[str, Finished | KopubError]]:
+        """Make the shards of a run, and yield what became of each as soon as it is known."""
+        for shard in run.shards:
+            try:
+                outcome: Finished | KopubError = self.make_shard(shard, run)
+            except KopubError as error:
+                outcome = error
+            yield shard, outcome
 
     @abstractmethod
     def make_shard(self, shard: str, run: Run) -> Finished:

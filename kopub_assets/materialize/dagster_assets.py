@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import dagster as dg
@@ -75,9 +76,9 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Make the shards of a run one after the other: the same code for one, a range and a backfill.
+    """Make the shards of a run: the same code for one, a range and a backfill.
 
-    A shard that raises `KopubError` does not stop the others; the step fails in the end, after what was
+    A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
     finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
@@ -99,12 +100,13 @@ def over_shards(
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
     with canceled_when_stopped(context):
-        for shard in run.shards:
-            try:
-                finished[shard] = asset.make_shard(shard, run)
-                watcher().published(asset.name, shard)
-            except KopubError as error:
-                failures[shard] = str(error)
+        with closing(asset.make_shards(run)) as outcomes:
+            for shard, outcome in outcomes:
+                if isinstance(outcome, Finished):
+                    finished[shard] = outcome
+                    watcher().published(asset.name, shard)
+                else:
+                    failures[shard] = str(outcome)
         try:
             asset.finish(run, finished)
         except KopubError as error:
