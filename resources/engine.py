@@ -28,6 +28,9 @@ class Engine(dg.ConfigurableResource, ABC):
     Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
     """
 
+    needs_server: ClassVar[bool] = False
+    """Whether it waits for a model server: what needs none is done first, while the server starts."""
+
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
 
@@ -40,6 +43,13 @@ class Engine(dg.ConfigurableResource, ABC):
             "parameters": parameters,
             "weights": self.weights(),
         }
+
+    def prepare(self) -> None:
+        """Begin what takes long before a first result, in the background; returns at once.
+
+        Called once it is known that results are wanted, any number of times. What goes wrong is told where the
+        engine is used, once.
+        """
 
     @property
     def gpus(self) -> int:

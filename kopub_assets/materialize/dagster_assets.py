@@ -1,7 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
@@ -21,11 +22,16 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 
 def dagster_asset(
-    asset: type[ShardAsset], declared: ShardAsset, partitions: dg.PartitionsDefinition[str], shards_per_run: int | None
+    asset: type[ShardAsset],
+    declared: ShardAsset,
+    partitions: dg.PartitionsDefinition[str],
+    shards_per_run: int | None,
+    graph: Sequence[type[ShardAsset]],
 ) -> dg.AssetsDefinition:
-    """`asset` as Dagster knows it; `declared` is an instance with the resources of the settings."""
+    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings."""
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
+        prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
         yield from over_shards(context, asset(resources), config)
 
@@ -47,6 +53,7 @@ def dagster_asset(
         group_name=asset.group,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
+        op_tags=priority(declared),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
         metadata={"dagster/column_schema": column_schema(declared.schema)},

@@ -29,15 +29,24 @@ class ServedEngine(Engine):
 
     spans_shards: ClassVar[bool] = True
 
+    needs_server: ClassVar[bool] = True
+
     server: VLLMServer = Field(description="The server that the model runs on.")
     processes: int = Field(default=0, ge=0, description="Client processes; 0: one for every four cores, 1: a thread.")
     threads: int = Field(default=2, ge=1, description="Pages prepared at once in each client process.")
-    in_flight: int = Field(default=0, ge=0, description="Requests in flight; 0: from the server's sequences.")
+    in_flight: int = Field(
+        default=0,
+        ge=0,
+        description="Requests in flight for each GPU, or each external server; 0: from the server's sequences.",
+    )
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
     _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
+
+    def prepare(self) -> None:
+        self.server.prepare()
 
     @property
     def gpus(self) -> int:
@@ -67,7 +76,7 @@ class ServedEngine(Engine):
             server=self.server,
             make=make,
             lost=lambda job, reason: (lost(job, reason), defaultdict(float)),
-            slots=self.in_flight or self._slots(),
+            slots=self.slots,
             retry=RetryPolicy(self.request_seconds, wait=self.retry_seconds),
             processes=self.processes,
             threads=self.threads,
@@ -77,6 +86,9 @@ class ServedEngine(Engine):
                 self._figures[name] += value
             yield made
 
-    def _slots(self) -> int:
-        replicas = max(self.server.replicas, len(self.server.urls))
-        return round(_IN_FLIGHT * self.server.max_num_seqs * replicas) or 1
+    @property
+    def slots(self) -> int:
+        """Requests in flight at once, over all GPUs of the server."""
+        if self.in_flight:
+            return self.in_flight * max(1, self.server.gpus_held)
+        return round(_IN_FLIGHT * self.server.max_num_seqs * self.server.replica_count)

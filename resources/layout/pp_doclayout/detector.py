@@ -21,7 +21,7 @@ from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
-from resources.parallel import bounded_map
+from resources.parallel import Begun, bounded_map
 from resources.printable import first_line
 from resources.states import State
 
@@ -71,6 +71,7 @@ class PPDocLayout(LayoutDetector):
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
     _model: "PageModel | None" = PrivateAttr(default=None)
+    _loading: "Begun[PageModel] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
     _taken: dict[str, float] = PrivateAttr(default_factory=dict)
@@ -101,6 +102,10 @@ class PPDocLayout(LayoutDetector):
         if folder.is_dir():
             return {file.name: file_sha256(file) for file in sorted(folder.glob("*.safetensors"))} | libraries
         return {self.repo: self.revision} | libraries
+
+    def prepare(self) -> None:
+        if self._model is None and self._loading is None:
+            self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         started = time.perf_counter()
@@ -153,18 +158,22 @@ class PPDocLayout(LayoutDetector):
         return {**{name: float(count) for name, count in self._counts.items()}, **stages}
 
     def _loaded(self) -> "PageModel":
+        if self._model is None:
+            loading, self._loading = self._loading, None
+            self._model = self._load() if loading is None else loading.result()
+        return self._model
+
+    def _load(self) -> "PageModel":
         from resources.layout.pp_doclayout.model import PageModel, load
 
-        if self._model is None:
-            self._model = PageModel(
-                load(self.repo, self.revision),
-                device=self.device,
-                dtype=self.dtype,
-                compiled=self.compile,
-                batch_size=self.batch_size,
-                polygons=self.polygons,
-            )
-        return self._model
+        return PageModel(
+            load(self.repo, self.revision),
+            device=self.device,
+            dtype=self.dtype,
+            compiled=self.compile,
+            batch_size=self.batch_size,
+            polygons=self.polygons,
+        )
 
     def _rules(self) -> Rules:
         try:

@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from resources.vllm.supervisor.diagnosis import plain
@@ -31,6 +33,41 @@ def remaining(elapsed: float, last: float | None) -> str:
     if elapsed > last:
         return f"longer than the {last:.0f} s of the last start"
     return f"about {last - elapsed:.0f} s to go"
+
+
+_PHASES = (
+    (r"non-default args", "configuration"),
+    (r"Using max model len", "imports of the engine"),
+    (r"Initializing a V1 LLM engine", "device"),
+    (r"Starting to load model", "weights"),
+    (r"Model loading took", "compiling and first pass"),
+    (r"KV cache size|KV Cache as specified by kv_cache_memory_bytes", "CUDA graphs and warm-up"),
+    (r"init engine \(profile", "HTTP processes"),
+    (r"Starting vLLM server on", "first answer"),
+)
+"""Log lines that begin a phase of a start, in their order; before the first one are vLLM's imports."""
+
+_TIME = re.compile(r"(?:INFO|WARNING|DEBUG|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) ")
+
+
+def phases(lines: Iterable[str], began: float, ready: float) -> str:
+    """How long each phase of a start took, by the times that its log's lines carry: `imports 8 s, weights 4 s, ...`.
+
+    `began` and `ready` are Unix times. A phase that the log does not tell is part of the one before; phases of
+    several processes that overlap count from the first line of each.
+    """
+    found = [("imports", began)]
+    ahead = list(_PHASES)
+    for line in lines:
+        at = next((number for number, (pattern, _) in enumerate(ahead) if re.search(pattern, line)), None)
+        told = None if at is None else _TIME.search(line)
+        if at is not None and told is not None:
+            year = time.localtime(began).tm_year
+            moment = time.mktime(time.strptime(f"{year}-{told[1]}", "%Y-%m-%d %H:%M:%S"))
+            found.append((ahead[at][1], min(max(moment, found[-1][1]), ready)))
+            del ahead[: at + 1]
+    ends = [moment for _, moment in found[1:]] + [ready]
+    return ", ".join(f"{name} {end - start:.0f} s" for (name, start), end in zip(found, ends, strict=True))
 
 
 class LogTail:
