@@ -23,6 +23,8 @@ from resources.states import State
 
 WIDTH, HEIGHT = 812, 422
 """Of the mean region of SDS KoPub, at 300 dpi."""
+CHARACTERS = 290
+"""Of the text of a region: eight of them make about 1,500 tokens of Korean and English."""
 ENTRY_POINTS = {
     "kopub.layout": {"grid": "benchmarks.grid_engines:GridLayout"},
     "kopub.recognition": {"made_up_texts": "benchmarks.grid_engines:MadeUpTexts"},
@@ -48,7 +50,7 @@ class GridLayout(PPDocLayout):
 class MadeUpTexts(GlmOcrRecognizer):
     """GLM-OCR whose answers are replaced by words of the sample pages, the same for the same region."""
 
-    characters: int = Field(default=290, ge=1, description="Of the text of each region.")
+    characters: int = Field(default=CHARACTERS, ge=1, description="Of the text of each region.")
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         for reading in super().read(pages):

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.embedding import ceiling as embedding_ceiling
 from benchmarks.embedding import operations
-from benchmarks.grid_engines import grid, made_up_text
+from benchmarks.grid_engines import CHARACTERS, grid, made_up_text
 from benchmarks.recognition import ceiling as recognition_ceiling
 from benchmarks.recognition import ready_made
 from benchmarks.whole_graph_setup import unique_pages
@@ -23,9 +23,6 @@ from resources.config.settings import ROOT, Settings, load_settings
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.profiling.timeline import steady_rate
-
-CHARACTERS = 8 * 290
-"""Of a made-up page's text, as the regions of `MadeUpTexts` have it."""
 
 
 def alone(made: Iterable[Any]) -> float:
@@ -122,7 +119,8 @@ def main() -> None:
     measure("layout_regions", layout)
     measure("ocr_results", lambda: recognition_rate(settings, pages, regions))
     measure("corpus_image_embeddings", lambda: image_vector_rate(settings, pages))
-    texts = [made_up_text(f"own {number}", CHARACTERS) for number in range(2 * arguments.pages)]
+    length = len(grid()) * getattr(settings.recognition, "characters", CHARACTERS)
+    texts = [made_up_text(f"own {number}", length) for number in range(2 * arguments.pages)]
     measure("corpus_text_embeddings", lambda: text_vector_rate(settings, texts))
 
 

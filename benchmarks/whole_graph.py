@@ -98,8 +98,8 @@ class Benchmark:
     def random(self) -> dict[str, str]:
         """The folders of random weights by section of the profile."""
         given = dict(pair.split("=", 1) for pair in self.arguments.random_weights or ())
-        if given:
-            given.setdefault("layout", str(layout_weights(self.work / "layout_weights", self.environment)))
+        if given and "layout" not in given:
+            given["layout"] = str(layout_weights(self.work / "layout_weights", self.environment))
         return given
 
     def home(self, name: str, case: Case, pages: int, shards: int) -> Home:
