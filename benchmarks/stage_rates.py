@@ -74,7 +74,7 @@ def image_vector_rate(settings: Settings, pages: Sequence[Page]) -> float:
         (image_request(engine.server.checkpoint, engine.instruction, each), operations(each.tokens, each.tokens))
         for each in images
     ]
-    return embedding_ceiling("page vectors", jobs, engine).steady[0]
+    return embedding_ceiling("page vectors", jobs, _with_requests(engine)).steady[0]
 
 
 def text_vector_rate(settings: Settings, texts: Sequence[str]) -> float:
@@ -88,7 +88,12 @@ def text_vector_rate(settings: Settings, texts: Sequence[str]) -> float:
     chunker = Chunker(engine.tokenizer_file(), engine.instruction, engine.max_tokens)
     prompts = [ids for _, text in named for ids in chunker.prompts(text)]
     jobs = [(text_request(engine.server.checkpoint, ids), operations(0, len(ids))) for ids in prompts]
-    return embedding_ceiling("texts", jobs, engine).steady[0] * len(texts) / len(jobs)
+    return embedding_ceiling("texts", jobs, _with_requests(engine)).steady[0] * len(texts) / len(jobs)
+
+
+def _with_requests(engine: Any) -> Any:
+    """An engine whose number of requests in flight is written out; profiles may leave it to the engine."""
+    return engine.model_copy(update={"in_flight": engine.in_flight or engine._slots()})
 
 
 def main() -> None:

@@ -116,12 +116,8 @@ def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> St
 
 
 def first_answer(history: ServerHistory) -> float | None:
-    """When a server was first seen to have answered a request of the run."""
-    return (
-        first_growth([(0.0, history.requests[0][1] if not history.starts else 0.0), *history.requests])
-        if (history.requests)
-        else None
-    )
+    """When a server was first seen to have answered a request; those that tell whether it is ready come before."""
+    return first_growth(history.requests)
 
 
 def _growth(counts: Counts, span: Span) -> float:
