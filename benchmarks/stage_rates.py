@@ -37,13 +37,14 @@ def layout_rate(settings: Settings, pages: Sequence[Page]) -> tuple[float, dict[
     first = max(1, getattr(settings.layout, "batch_size", 1))
     list(settings.layout.detect(pages[:first]))
     found: dict[str, Sequence[Region]] = {}
-
-    def kept() -> Iterable[None]:
-        for layout in settings.layout.detect(Page(page.page_id, page.data) for page in pages):
-            found[layout.page_id] = layout.regions
-            yield None
-
-    return alone(kept()), found
+    stamps = []
+    for layout in settings.layout.detect(Page(page.page_id, page.data) for page in pages):
+        found[layout.page_id] = layout.regions
+        stamps.append(time.monotonic())
+    # Pages come a batch at a time: from the end of the first one to the end of the last.
+    begin = min(first, len(stamps)) - 1
+    seconds = stamps[-1] - stamps[begin]
+    return ((len(stamps) - 1 - begin) / seconds if seconds else 0.0), found
 
 
 def recognition_rate(settings: Settings, pages: Sequence[Page], regions: dict[str, Sequence[Region]]) -> float:
