@@ -1,7 +1,7 @@
 """What every asset of the graph declares: its table, its parents, its engine, its version."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -154,7 +154,7 @@ class ShardAsset(ABC):
                     )
         return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
 
-    def make_shards(self, run: Run) -> Iterator[tuple[str, Finished | KopubError]]:
+    def make_shards(self, run: Run) -> Generator[tuple[str, Finished | KopubError], None, None]:
         """Make the shards of a run, and yield what became of each as soon as it is known."""
         for shard in run.shards:
             try:

@@ -52,7 +52,7 @@ class EngineTable(RowTable):
                 raise unasked(row_id)
             yield row_id, self.columns(rows[row_id], result)
 
-    def make_shards(self, run: Run) -> Generator[Outcome]:
+    def make_shards(self, run: Run) -> Generator[Outcome, None, None]:
         if self.engine.spans_shards:
             yield from ShardStream(self, run).outcomes()
         else:
@@ -112,7 +112,7 @@ class ShardStream:
         self._planner = ThreadPoolExecutor(1, "plan-shard")
         self._publisher = ThreadPoolExecutor(1, "publish-shard")
 
-    def outcomes(self) -> Generator[Outcome]:
+    def outcomes(self) -> Generator[Outcome, None, None]:
         """What became of each shard, as soon as it is known.
 
         When it is closed or interrupted, complete shards are still published, and the journals of the others hold
@@ -267,6 +267,6 @@ class ShardStream:
         self._charged = now
 
 
-def _closable(results: Iterable[Any]) -> Generator[Any]:
+def _closable(results: Iterable[Any]) -> Generator[Any, None, None]:
     """`results`, which are closed when this is."""
     yield from results
