@@ -1,6 +1,7 @@
 """What every engine has in common: it can say exactly what determines its results."""
 
 from abc import ABC
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
@@ -17,6 +18,15 @@ class Engine(dg.ConfigurableResource, ABC):
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
+
+    typical_seconds: ClassVar[float] = 0.01
+    """What a page or text takes on common hardware: a forecast begins with it while nothing was measured here."""
+
+    spans_shards: ClassVar[bool] = False
+    """Whether one call may be given the rows of several shards, so that no shard's tail leaves the hardware idle.
+
+    Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
+    """
 
     needs_server: ClassVar[bool] = False
     """Whether it waits for a model server: what needs none is done first, while the server starts."""
@@ -45,6 +55,10 @@ class Engine(dg.ConfigurableResource, ABC):
     def gpus(self) -> int:
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
+
+    def take_figures(self) -> Mapping[str, float]:
+        """Sums over the results since it was last called, for the account of the shard that they are of."""
+        return {}
 
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""

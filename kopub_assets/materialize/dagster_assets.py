@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import dagster as dg
@@ -11,6 +12,7 @@ from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
+from kopub_assets.materialize.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -81,33 +83,42 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Make the shards of a run one after the other: the same code for one, a range and a backfill.
+    """Make the shards of a run: the same code for one, a range and a backfill.
 
-    A shard that raises `KopubError` does not stop the others; the step fails in the end, after what was
+    A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
     finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
+    watcher().began(asset.name)
+
+    def warn(message: str) -> None:
+        context.log.warning(message)
+        watcher().warned(asset.name, message)
+
     run = Run(
         run_id=context.run.run_id,
         shards=tuple(context.partition_keys),
         problems=Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus)),
         log=context.log.info,
-        warn=context.log.warning,
+        warn=warn,
         config=config,
         tags=context.run.tags,
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
     with canceled_when_stopped(context):
-        for shard in run.shards:
-            try:
-                finished[shard] = asset.make_shard(shard, run)
-            except KopubError as error:
-                failures[shard] = str(error)
+        with closing(asset.make_shards(run)) as outcomes:
+            for shard, outcome in outcomes:
+                if isinstance(outcome, Finished):
+                    finished[shard] = outcome
+                    watcher().published(asset.name, shard)
+                else:
+                    failures[shard] = str(outcome)
         try:
             asset.finish(run, finished)
         except KopubError as error:
             failures["in the end"] = str(error)
+    watcher().ended(asset.name)
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():

@@ -27,6 +27,8 @@ class ServedEngine(Engine):
         {"server", "processes", "threads", "in_flight", "request_seconds", "retry_seconds"}
     )
 
+    spans_shards: ClassVar[bool] = True
+
     needs_server: ClassVar[bool] = True
 
     server: VLLMServer = Field(description="The server that the model runs on.")
@@ -40,7 +42,7 @@ class ServedEngine(Engine):
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
-    _server_figures: dict[str, float | str] = PrivateAttr(default_factory=dict)
+    _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
@@ -53,9 +55,14 @@ class ServedEngine(Engine):
     def weights(self) -> dict[str, str]:
         return self.server.recipe_parts()
 
+    def take_figures(self) -> Figures:
+        """The sums of the handlers' figures over the results since the last call."""
+        taken, self._figures = self._figures, defaultdict(float)
+        return taken
+
     def report(self) -> dict[str, float | str]:
-        """The sums of the handlers' figures in the last run, and the server's own figures."""
-        return {**self._figures, **self._server_figures}
+        """What `take_figures` would give, and the server's own figures since the last report."""
+        return {**self._figures, **(self._pool.metrics() if self._pool else {})}
 
     def run_jobs(
         self,
@@ -65,8 +72,7 @@ class ServedEngine(Engine):
     ) -> Iterator[Made]:
         """Run jobs in a `WorkerPool` and yield their results, in order of completion."""
         self._figures.clear()
-        self._server_figures.clear()
-        pool = WorkerPool(
+        self._pool = pool = WorkerPool(
             server=self.server,
             make=make,
             lost=lambda job, reason: (lost(job, reason), defaultdict(float)),
@@ -74,7 +80,6 @@ class ServedEngine(Engine):
             retry=RetryPolicy(self.request_seconds, wait=self.retry_seconds),
             processes=self.processes,
             threads=self.threads,
-            on_metrics=self._server_figures.update,
         )
         for made, figures in pool.run(jobs):
             for name, value in figures.items():

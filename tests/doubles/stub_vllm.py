@@ -31,6 +31,11 @@ for line in sys.stdin:
     print(line, end="", flush=True)
 time.sleep(3600)
 """
+COUNTERS = (
+    'vllm:generation_tokens_total{model_name="m"}',
+    'vllm:request_success_total{model_name="m",finished_reason="stop"}',
+)
+"""Each of them counts the answers."""
 
 
 class Server(ThreadingHTTPServer):
@@ -77,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         pages = {
             "/version": json.dumps({"version": os.environ.get("STUB_VERSION", "0.32.0+cpu")}),
             "/v1/models": json.dumps({"data": [{"id": self.server.model}]}),
-            "/metrics": f'vllm:generation_tokens_total{{model_name="m"}} {self.server.answered}\n',
+            "/metrics": "".join(f"{name} {self.server.answered}\n" for name in COUNTERS),
             "/processes": json.dumps([os.getpid(), self.server.engine.pid]),
         }
         self._answer(200 if self.path in pages else 404, pages.get(self.path, ""))
