@@ -7,7 +7,7 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, export, lineage, plan, publish, search, serve, status, verify
+from kopub_cli import costs, diff, doubts, export, lineage, plan, profile, publish, search, serve, status, verify
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.pages.pdf.rendering import DPI
 from resources.printable import visible
@@ -23,6 +23,7 @@ app.add_typer(serve.app, name="serve")
 app.command()(status.status)
 app.command()(plan.plan)
 app.command()(costs.costs)
+app.command()(profile.profile)
 app.command()(search.search)
 app.command()(search.search_page)
 app.command()(doubts.doubts)

@@ -36,6 +36,11 @@ class Engine(dg.ConfigurableResource, ABC):
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, by the names that CUDA_VISIBLE_DEVICES has for them."""
+        return ()
+
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
         return {}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -10,6 +11,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.gpu_watch import gpu_watch
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -91,7 +93,8 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    with canceled_when_stopped(context):
+    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
+        run = replace(run, gpu=gpu)
         for shard in run.shards:
             try:
                 finished[shard] = asset.make_shard(shard, run)

@@ -61,6 +61,7 @@ class RowTable(ShardAsset):
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         account = Account(self.store, self.name, run.run_id, self.own_recipe, self.gpus)
+        gpu_figures = run.gpu.window()
         with self.store.exclusive(self.name, shard):
             stamp = self.provenance(shard)
             made = self._made(shard, run, account)
@@ -83,7 +84,8 @@ class RowTable(ShardAsset):
             "kept": made.kept,
             "seconds": made.work.seconds,
         }
-        return Finished(stamp.recipe, counts | self.describe(shard, made.table) | account.metadata(made.work))
+        figures = account.metadata(made.work) | gpu_figures()
+        return Finished(stamp.recipe, counts | self.describe(shard, made.table) | figures)
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
         """`nothing_lost` speaks for every shard of the corpus, made in this run or before."""

@@ -94,6 +94,14 @@ class VLLMServer(VLLMServerFields):
         return len(self.urls) if self.mode == "external" else len(self.gpus)
 
     @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them; none of an external one."""
+        try:
+            return () if self.mode == "external" else visible(self.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        except ValueError:
+            return ()  # a lease says so
+
+    @property
     def key(self) -> str:
         """Names the running server: two configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}
