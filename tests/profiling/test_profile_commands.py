@@ -11,6 +11,7 @@ import pytest
 
 from resources.config.settings import ROOT
 from resources.profiling.observer import Observer
+from resources.vllm import running_servers
 from resources.vllm.running_servers import servers, stop
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.probe import probe
@@ -77,7 +78,9 @@ def test_the_benchmark_of_the_whole_graph(tmp_path: Path, source: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
-def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("locks", ["/proc/locks", "/proc/no-such-file"], ids=["kernel", "container"])
+def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str):
+    monkeypatch.setattr(running_servers, "LOCKS", Path(locks))
     monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "run"))
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
