@@ -11,6 +11,7 @@ from typing import Self
 from resources.errors import EngineError
 from resources.gpu.cards import Card, NoGpuFigures, open_cards
 from resources.gpu.sampler import GIB, Readings, Sampler
+from resources.profiling.cores import Cores
 from resources.profiling.timeline import Activity, Span, activities
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.running_servers import RunningServer, servers
@@ -109,11 +110,9 @@ class Observer:
         self.observed.no_gpu = self.observed.no_gpu or self._sampler.problem
 
     def _watch_cores(self) -> None:
-        import psutil
-
-        psutil.cpu_percent()
-        while not self._ended.wait(_SAMPLE_SECONDS):
-            self.observed.cores.append((time.time(), psutil.cpu_percent() / 100))
+        cores = Cores()
+        while not self._ended.wait(cores.seconds):
+            self.observed.cores.append((time.time(), cores.share()))
 
     def _ask(self) -> None:
         while True:
