@@ -7,7 +7,22 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, export, index, lineage, plan, publish, run, search, serve, status, verify
+from kopub_cli import (
+    costs,
+    diff,
+    doubts,
+    export,
+    index,
+    lineage,
+    plan,
+    profile,
+    publish,
+    run,
+    search,
+    serve,
+    status,
+    verify,
+)
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.printable import visible
 
@@ -30,6 +45,7 @@ app.command()(doubts.doubts)
 app.command()(lineage.lineage)
 app.command()(diff.diff)
 app.command()(costs.costs)
+app.command()(profile.profile)
 app.command()(export.export)
 app.command()(publish.publish)
 app.command()(verify.verify)

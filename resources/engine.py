@@ -60,6 +60,11 @@ class Engine(dg.ConfigurableResource, ABC):
         """Sums over the results since it was last called, for the account of the shard that they are of."""
         return {}
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, by the names that CUDA_VISIBLE_DEVICES has for them."""
+        return ()
+
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
         return {}

@@ -10,6 +10,7 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
+from kopub_assets.materialize.gpu_watch import GpuWatch
 from kopub_assets.materialize.provenance import Provenance, footer_of
 from resources.code_version import CodeVersion
 from resources.engine import Engine
@@ -34,7 +35,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one asset: its id, its shards, what its checks find, and what it was asked for."""
+    """One run of one asset: its id, its shards, what its checks find, what it was asked for, and what its GPUs do."""
 
     run_id: str
     shards: tuple[str, ...]
@@ -43,6 +44,7 @@ class Run:
     warn: Callable[[str], None]
     config: Any = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    gpu: GpuWatch = field(default_factory=GpuWatch)
 
     def has_tag(self, tag: str) -> bool:
         """Whether the run carries `tag` with the value true."""

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -12,6 +13,7 @@ from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
+from kopub_assets.materialize.gpu_watch import gpu_watch
 from kopub_assets.materialize.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
@@ -106,7 +108,8 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    with canceled_when_stopped(context):
+    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
+        run = replace(run, gpu=gpu)
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
                 if isinstance(outcome, Finished):

@@ -104,6 +104,7 @@ class ShardWork:
         self.summary = ""
         """One line on the published table."""
         self._asset, self._run = asset, run
+        self._gpu_figures = run.gpu.window()
         self._stamp = asset.provenance(shard)
         retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
         self._specs, self._previous = list(asset.rows(shard)), self._published()
@@ -176,7 +177,7 @@ class ShardWork:
             "kept": made.kept,
             "seconds": self.seconds,
         }
-        shown = asset.describe(shard, table) | self.figures | self._account.metadata(made.work)
+        shown = asset.describe(shard, table) | self.figures | self._account.metadata(made.work) | self._gpu_figures()
         return Finished(self._stamp.recipe, counts | shown)
 
     @property

@@ -36,7 +36,7 @@ class Card:
         import pynvml
 
         try:
-            busy = pynvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100
+            busy = int(pynvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used)
         except pynvml.NVMLError as error:
             raise NoGpuFigures(f"NVML: {error}") from None

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from resources.errors import EngineError
-from resources.gpu.cards import Card, NoGpuFigures, Reading, open_cards
+from resources.gpu.cards import Card, NoGpuFigures, open_cards
+from resources.gpu.sampler import GIB, Readings, Sampler
+from resources.profiling.cores import Cores
 from resources.profiling.timeline import Activity, Span, activities
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.running_servers import RunningServer, servers
@@ -41,14 +43,14 @@ class ServerHistory:
 
 @dataclass
 class Observed:
-    """What was seen: readings of the cards and the busy share of the cores, each with its time, and the servers by key.
+    """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
 
     `no_gpu` says why there are no readings of cards.
     """
 
-    cards: list[Card] = field(default_factory=list)
+    cards: Sequence[Card] = ()
     no_gpu: str = ""
-    readings: list[tuple[float, tuple[Reading, ...]]] = field(default_factory=list)
+    readings: Readings = field(default_factory=Readings)
     cores: Counts = field(default_factory=list)
     servers: dict[str, ServerHistory] = field(default_factory=dict)
 
@@ -62,47 +64,38 @@ class Observed:
         """The busy share of the device over time, the mean of all cards."""
         if not self.cards:
             return activities(self.cores)
-        return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings)
+        return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
 
-    def of_card(self, number: int) -> list[Activity]:
+    def of_card(self, number: int) -> Counts:
         """The busy share of one card over time."""
-        return activities((at, each[number].busy) for at, each in self.readings)
+        return [(at, each[number].busy) for at, each in self.readings.taken]
 
     @property
     def memory(self) -> Counts:
-        """Bytes in use over time, of all cards together."""
-        return [(at, float(sum(card.memory for card in each))) for at, each in self.readings]
-
-    def memory_peak(self, span: Span) -> int | None:
-        """Most bytes in use at once within `span`, of all cards together; None without cards."""
-        seen = [int(memory) for at, memory in self.memory if span.start <= at <= span.end]
-        return max(seen, default=None)
-
-    def joules(self, span: Span) -> float | None:
-        """What the cards used within `span`; None where they do not tell."""
-        totals = [
-            sum(card.joules for card in each if card.joules is not None)
-            for at, each in self.readings
-            if span.start <= at <= span.end and all(card.joules is not None for card in each)
-        ]
-        return totals[-1] - totals[0] if len(totals) > 1 else None
+        """GiB in use over time, of all cards together."""
+        return [(at, sum(card.memory for card in each) / GIB) for at, each in self.readings.taken]
 
 
 class Observer:
-    """Fills an `Observed` from two threads while it is entered: one reads the device, one asks the servers."""
+    """Fills an `Observed` while it is entered: threads read the cards and the cores, and ask the servers.
 
-    def __init__(self, names: Sequence[str] | None = None, sample_seconds: float = _SAMPLE_SECONDS) -> None:
+    `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None) -> None:
         self.observed = Observed()
         try:
             self.observed.cards = open_cards(names)
         except NoGpuFigures as reason:
             self.observed.no_gpu = str(reason)
-        self._seconds = sample_seconds
+        self._sampler = Sampler(self.observed.cards, _SAMPLE_SECONDS)
+        self.observed.readings = self._sampler.readings
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._sample, self._ask)]
-        self._unfinished: dict[str, tuple[int, float]] = {}
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._watch_cores, self._ask)]
+        self._unfinished: dict[str, float] = {}
 
     def __enter__(self) -> Self:
+        self._sampler.__enter__()
         for thread in self._threads:
             thread.start()
         return self
@@ -113,20 +106,13 @@ class Observer:
         self._ended.set()
         for thread in self._threads:
             thread.join()
+        self._sampler.__exit__(kind, error, trace)
+        self.observed.no_gpu = self.observed.no_gpu or self._sampler.problem
 
-    def _sample(self) -> None:
-        import psutil
-
-        seen = self.observed
-        psutil.cpu_percent()
-        while not self._ended.wait(self._seconds):
-            now = time.time()
-            seen.cores.append((now, psutil.cpu_percent() / 100))
-            try:
-                if seen.cards:
-                    seen.readings.append((now, tuple(card.read() for card in seen.cards)))
-            except NoGpuFigures as reason:
-                seen.no_gpu = str(reason)
+    def _watch_cores(self) -> None:
+        cores = Cores()
+        while not self._ended.wait(cores.seconds):
+            self.observed.cores.append((time.time(), cores.share()))
 
     def _ask(self) -> None:
         while True:
@@ -142,11 +128,11 @@ class Observer:
         state, now = server.state, time.time()
         history = self.observed.servers.setdefault(server.key, ServerHistory(server.specification.model))
         if state.phase is Phase.STARTING:
-            self._unfinished.setdefault(server.key, (state.boot, state.since))
+            self._unfinished.setdefault(server.key, state.since)
         if state.phase is not Phase.READY:
             return
         if (begun := self._unfinished.pop(server.key, None)) is not None:
-            history.starts.append(Span(begun[1], max(state.since, begun[1])))
+            history.starts.append(Span(begun, max(state.since, begun)))
         endpoint = Endpoint(
             state.urls, state.api_key, server.specification.model, server.specification.runner, images=False
         )

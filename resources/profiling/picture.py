@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from resources.gpu.sampler import GIB
 from resources.profiling.observer import Counts, Observed
 from resources.profiling.report import RunReport
-from resources.profiling.timeline import Activity, Span
+from resources.profiling.timeline import Span
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _WIDTH = 1000.0
@@ -95,11 +96,10 @@ def _lanes(run: RunReport, observed: Observed) -> list[Lane]:
         if rate:
             lanes.append(_curve("its answers a second", rate, span, unit="/s"))
     for number, card in enumerate(observed.cards):
-        lanes.append(_curve(f"GPU {card.name} busy", _points(observed.of_card(number)), span, 1.0, "100 %"))
+        lanes.append(_curve(f"GPU {card.name} busy", observed.of_card(number), span, 1.0, "100 %"))
     if observed.cards:
-        total = sum(card.memory for card in observed.cards)
-        memory = [(at, value / 2**30) for at, value in observed.memory]
-        lanes.append(_curve("GPU memory", memory, span, total / 2**30, f"{total / 2**30:.0f} GiB"))
+        total = sum(card.memory for card in observed.cards) / GIB
+        lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))
     lanes.append(_curve("cores busy", observed.cores, span, 1.0, "100 %"))
     return lanes
 
@@ -134,10 +134,6 @@ def _curve(label: str, counts: Counts, span: Span, most: float | None = None, to
     xs = [(_WIDTH * (at - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))) for at, value in means]
     points = [(xs[0][0], _HIGH), *xs, (xs[-1][0], _HIGH)]
     return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")
-
-
-def _points(steps: Sequence[Activity]) -> Counts:
-    return [(step.end, step.busy) for step in steps]
 
 
 def _rates(counts: Counts, span: Span) -> Counts:

@@ -106,8 +106,8 @@ def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> St
         gaps=[longest_gap_at(steps, at, span) for at in published],
         busy=busy_share(steps, span) if observed.cards else None,
         cores=_mean(observed.cores, span),
-        memory_peak=observed.memory_peak(span),
-        joules=observed.joules(span),
+        memory_peak=observed.readings.memory_peak(span.start, span.end),
+        joules=observed.readings.joules(span.start, span.end),
         requests=requests,
         prompt_tokens=_growth(server.prompt_tokens, span),
         generated_tokens=_growth(server.generated_tokens, span),
@@ -122,9 +122,11 @@ def first_answer(history: ServerHistory) -> float | None:
 
 def _growth(counts: Counts, span: Span) -> float:
     """What was added within `span`: from the last count before it to the first after it."""
+    if not counts:
+        return 0.0
     before = [count for at, count in counts if at <= span.start]
-    until = [count for at, count in counts if at <= span.end + 1.0]
-    return until[-1] - (before[-1] if before else 0.0) if until else 0.0
+    until = next((count for at, count in counts if at >= span.end), counts[-1][1])
+    return until - (before[-1] if before else 0.0)
 
 
 def _mean(counts: Counts, span: Span) -> float:

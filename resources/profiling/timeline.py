@@ -101,9 +101,10 @@ def split(steps: Sequence[Activity], span: Span) -> Split:
         return Split(platform=span.seconds)
     first, last = active[0], active[-1]
     usual = median(inside[at].busy for at in active)
-    smooth = _smoothed(inside)
-    full = [at for at in range(first, last + 1) if smooth[at] >= FULL * usual] or [first, last]
-    loaded = inside[full[0] : full[-1] + 1]
+    # A mean that looks back would see the end of full load late, and one that looks ahead its beginning early.
+    full = next((at for at in active if _mean(inside, at, SMOOTHED) >= FULL * usual), first)
+    drained = next((at for at in reversed(active) if _mean(inside, at, -SMOOTHED) >= FULL * usual), last)
+    loaded = inside[full : max(full, drained) + 1]
     working = sum(step.busy * step.seconds for step in loaded)
     begin, end = inside[first].start, inside[last].end
     return Split(
@@ -172,17 +173,15 @@ def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
     return counts[-1][0]
 
 
-def _smoothed(steps: Sequence[Activity]) -> list[float]:
-    """The busy share around each step, over `SMOOTHED` seconds."""
-    smooth = []
-    low = high = 0
-    for step in steps:
-        middle = (step.start + step.end) / 2
-        while steps[low].end <= middle - SMOOTHED / 2:
-            low += 1
-        while high < len(steps) and steps[high].start < middle + SMOOTHED / 2:
-            high += 1
-        part = steps[low:high]
-        seconds = sum(each.seconds for each in part)
-        smooth.append(sum(each.busy * each.seconds for each in part) / seconds if seconds else 0.0)
-    return smooth
+def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
+    """The busy share of the `seconds` from the start of step `at` on, or to its end where they are negative."""
+    step = steps[at]
+    span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
+    near: list[Activity] = []
+    order = steps[at:] if seconds > 0 else steps[at::-1]
+    for each in order:
+        if each.start >= span.end or each.end <= span.start:
+            break
+        near.append(each)
+    part = within(near, span)
+    return sum(each.busy * each.seconds for each in part) / sum(each.seconds for each in part)

@@ -52,6 +52,10 @@ class ServedEngine(Engine):
     def gpus(self) -> int:
         return self.server.gpus_held
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        return self.server.cards
+
     def weights(self) -> dict[str, str]:
         return self.server.recipe_parts()
 

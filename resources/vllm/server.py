@@ -120,6 +120,14 @@ class VLLMServer(VLLMServerFields):
         return self.replicas or self.replicas_per_gpu * max(1, self.gpus_held // self.tensor_parallel)
 
     @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them; none of an external one."""
+        try:
+            return () if self.mode == "external" else self._gpu_names()
+        except EngineError:
+            return ()  # a lease says so
+
+    @property
     def key(self) -> str:
         """Names the running server: two configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}

@@ -1,5 +1,6 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
+import os
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from resources.pages.page import Page
 from resources.parallel import Begun, bounded_map
 from resources.printable import first_line
 from resources.states import State
+from resources.vllm.supervisor.gpu_lock import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +98,16 @@ class PPDocLayout(LayoutDetector):
     @property
     def gpus(self) -> int:
         return int(self.device.startswith("cuda"))
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        if not self.gpus:
+            return ()
+        try:
+            index = int(self.device.partition(":")[2] or 0)
+            return visible([index], os.environ.get("CUDA_VISIBLE_DEVICES"))
+        except ValueError:
+            return ()  # torch says so when the model is loaded
 
     def weights(self) -> dict[str, str]:
         folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
