@@ -65,7 +65,7 @@ class WitnessLayout(LayoutDetector):
 
 
 class WitnessReader(Recognizer):
-    """Text that tells the bytes and the box, of several shards in one call. The last region of `lose` cannot be read."""
+    """Text that tells the bytes and the box, of several shards in one call; the last region of `lose` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})
