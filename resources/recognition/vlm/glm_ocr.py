@@ -1,6 +1,6 @@
 """The default GPU recognizer: GLM-OCR on a model server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -9,6 +9,7 @@ from pydantic import Field
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
 from resources.recognition.vlm.chat_requests import PROMPTS
+from resources.recognition.vlm.glm_answers import clean
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
 from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, ImageMaker, region_image
 
@@ -30,6 +31,9 @@ class GlmOcrRecognizer(VlmRecognizer):
 
     def most_image_tokens(self) -> int:
         return min(MAX_TOKENS, self.server.max_image_tokens)
+
+    def answer_cleaner(self) -> Callable[[str, Task], str]:
+        return clean
 
     def image_maker(self) -> ImageMaker:
         return partial(region_image, max_tokens=self.most_image_tokens())
