@@ -36,6 +36,9 @@ class Engine(dg.ConfigurableResource, ABC):
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
 
+    def release(self) -> None:
+        """Give back what it holds beyond one step, as a model in GPU memory. Called when a step ends."""
+
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
         return {}

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -91,7 +92,7 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    with canceled_when_stopped(context):
+    with canceled_when_stopped(context), _released(asset):
         for shard in run.shards:
             try:
                 finished[shard] = asset.make_shard(shard, run)
@@ -111,6 +112,16 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(made.metadata, partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+@contextmanager
+def _released(asset: ShardAsset) -> Iterator[None]:
+    """The engines of a step give back what they hold when it ends, so that what starts next finds the memory."""
+    try:
+        yield
+    finally:
+        for engine in asset.engines:
+            engine.release()
 
 
 def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:

@@ -16,7 +16,7 @@ from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
 from resources.layout.base import LayoutDetector
 from resources.layout.ink import BLANK_SHARE, ink_share
-from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, make_rules, postprocess
+from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, holding, make_rules, postprocess
 from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.layout.tasks import check_labels, tasks_by_label
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from resources.layout.pp_doclayout.model import Outputs, PageModel
+    from resources.layout.pp_doclayout.model import Outputs
+    from resources.layout.pp_doclayout.replicas import Replicas
 
+_REFERENCES = "reference"
 _NO_REGION = "no region was found on a page with ink"
 
 
@@ -40,12 +42,16 @@ class PPDocLayout(LayoutDetector):
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.pp_doclayout", {1: "the first release"})
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
-        {"repo", "revision", "device", "compile", "batch_size", "decode_threads"}
+        {"repo", "revision", "device", "compile", "batch_size", "decode_threads", "keep_loaded"}
     )
 
     repo: str = Field(description="Hub repository, or a local folder with config.json and model.safetensors.")
     revision: str = Field(default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder.")
-    device: str = Field(default="cuda", description="Where the model runs: cuda, cuda:1, cpu.")
+    device: str = Field(
+        default="cuda",
+        description="Where the model runs: cuda, cuda:1, cpu; several with commas, as cuda:0,cuda:1; all is each "
+        "GPU that CUDA_VISIBLE_DEVICES leaves visible, with a replica of the model on every one.",
+    )
     dtype: Literal["float16", "bfloat16", "float32"] = Field(
         default="float16", description="Precision of the features; boxes and scores are always float32."
     )
@@ -55,19 +61,25 @@ class PPDocLayout(LayoutDetector):
     gpu_jpeg: bool = Field(
         default=False, description="Decode JPEG pages by nvJPEG (needs torchvision): faster below about 12 cores."
     )
+    keep_loaded: bool = Field(
+        default=False,
+        description="Keep the model in memory after a step, for the next one of the same process. A model server that "
+        "is started then finds less free memory.",
+    )
     polygons: bool = Field(default=False, description="Also compute the outline of each region.")
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
     nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
     nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
     containment: dict[str, str] = Field(
-        default={"reference": "small"},
-        description="Which of two nested boxes goes, by label: large (the inner one; the default), small, union.",
+        default={"image": "union", "seal": "union", "reference": "small"},
+        description="Which of two nested boxes goes, by label: large (the inner one; the default of a label that is "
+        "not named), small (the outer one), union (none). With image: union, text within pictures is read.",
     )
     unclip: dict[str, list[float]] = Field(default={}, description="Factors [width, height] to grow boxes of a label.")
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
-    _model: "PageModel | None" = PrivateAttr(default=None)
+    _model: "Replicas | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
 
@@ -82,6 +94,8 @@ class PPDocLayout(LayoutDetector):
         tasks_by_label(self.tasks)
         self._rules()
         is_commit = len(self.revision) == 40 and set(self.revision) <= set("0123456789abcdef")
+        if not self.device.strip(" ,"):
+            raise ConfigError("layout.device is empty; use cuda, cuda:1, all or cpu")
         if not is_commit and not Path(self.repo).is_dir():
             raise ConfigError(
                 f"layout.repo {self.repo!r} is no folder, so layout.revision must pin it: a commit of 40 hex digits"
@@ -90,7 +104,9 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        return int(self.device.startswith("cuda"))
+        from resources.layout.pp_doclayout.replicas import visible_gpus
+
+        return visible_gpus(self.device)
 
     def weights(self) -> dict[str, str]:
         folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
@@ -131,13 +147,21 @@ class PPDocLayout(LayoutDetector):
             "fallbacks": ", ".join(model.fallbacks) if model else "",
         }
 
-    def _loaded(self) -> "PageModel":
-        from resources.layout.pp_doclayout.model import PageModel, load
+    def release(self) -> None:
+        """Give the model's memory back, unless `keep_loaded` says otherwise; the next `detect` loads it again."""
+        if self._model is not None and not self.keep_loaded:
+            self._model.close()
+            self._model = None
+
+    def _loaded(self) -> "Replicas":
+        from resources.layout.pp_doclayout.model import load
+        from resources.layout.pp_doclayout.replicas import Replicas, named_devices
 
         if self._model is None:
-            self._model = PageModel(
+            devices = named_devices(self.device)
+            self._model = Replicas(
                 load(self.repo, self.revision),
-                device=self.device,
+                devices,
                 dtype=self.dtype,
                 compiled=self.compile,
                 batch_size=self.batch_size,
@@ -158,8 +182,8 @@ class PPDocLayout(LayoutDetector):
         except ValueError as error:
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
 
-    def _stream(self, pages: Iterable[Page], model: "PageModel") -> Iterator[PageLayout]:
-        """Decode on threads, run the model on one more, post-process here; two batches are under way at most."""
+    def _stream(self, pages: Iterable[Page], model: "Replicas") -> Iterator[PageLayout]:
+        """Decode on threads, run the model on more, post-process here; one batch waits at most."""
         running: deque[tuple[list[Prepared], Future[Outputs]]] = deque()
         batch: list[Prepared] = []
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
@@ -174,7 +198,7 @@ class PPDocLayout(LayoutDetector):
                 if len(batch) >= model.batch_size:
                     running.append((batch, model.submit(_pixels(batch))))
                     batch = []
-                    if len(running) > 1:
+                    if len(running) >= model.under_way:
                         yield from self._finish(*running.popleft())
             if batch:
                 running.append((batch, model.submit(_pixels(batch))))
@@ -219,6 +243,7 @@ class PPDocLayout(LayoutDetector):
         from resources.layout.pp_doclayout.polygons import outline
 
         masks = outputs.masks(i, found.queries) if self.polygons else None
+        alone = ~holding(found.boxes)
         regions = []
         for index, (label_id, score, box) in enumerate(
             zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
@@ -227,7 +252,11 @@ class PPDocLayout(LayoutDetector):
             polygon = None
             if masks is not None:
                 polygon = outline(masks[index], bbox, page.width, page.height, self.threshold)
-            regions.append(Region(index, label, tasks[label], score, bbox, polygon))
+            task = tasks[label]
+            if label == _REFERENCES and task is Task.ABANDON and label not in self.tasks and alone[index]:
+                # Its entries are not regions of their own, so nothing else has their text.
+                task = Task.TEXT
+            regions.append(Region(index, label, task, score, bbox, polygon))
         return tuple(regions)
 
 
