@@ -104,7 +104,7 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        from resources.layout.pp_doclayout.replicas import visible_gpus
+        from resources.layout.pp_doclayout.model import visible_gpus
 
         return visible_gpus(self.device)
 
@@ -154,8 +154,8 @@ class PPDocLayout(LayoutDetector):
             self._model = None
 
     def _loaded(self) -> "Replicas":
-        from resources.layout.pp_doclayout.model import load
-        from resources.layout.pp_doclayout.replicas import Replicas, named_devices
+        from resources.layout.pp_doclayout.model import load, named_devices
+        from resources.layout.pp_doclayout.replicas import Replicas
 
         if self._model is None:
             devices = named_devices(self.device)

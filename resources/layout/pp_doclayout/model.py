@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,35 @@ if TYPE_CHECKING:
 
     from resources.layout.pp_doclayout.network import Raw
 
+ALL = "all"
+"""Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
 """Whether cuDNN times its algorithms is a setting of the process: one device at a time."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
+
+
+def named_devices(device: str) -> list[str]:
+    """The devices of `layout.device`: one, several with commas between them, or `ALL`.
+
+    Raises `EngineError` when all are wanted and there is none.
+    """
+    if device != ALL:
+        return [name.strip() for name in device.split(",") if name.strip()]
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+    return [f"cuda:{index}" for index in range(count)]
+
+
+def visible_gpus(device: str) -> int:
+    """How many GPUs the devices of `layout.device` are; 0 for all of none."""
+    try:
+        return len({name for name in named_devices(device) if name.startswith("cuda")})
+    except EngineError:
+        return 0
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
@@ -143,7 +168,7 @@ class PageModel:
         if compiled:
             self._run = torch.compile(self._eager, dynamic=False)
         # cuDNN keeps what it learns about convolutions by thread, so one thread runs every batch.
-        self._thread = ThreadPoolExecutor(1, "layout-model", *self._on_device())
+        self._thread = ThreadPoolExecutor(1, "layout-model", self._take_device)
         self._tuned = not self._on_gpu
         self._staging: torch.Tensor | None = None
         self.batch_size = batch_size
@@ -155,12 +180,12 @@ class PageModel:
             except RuntimeError as error:
                 self._fall_back("ReLU not fused", first_line(error))
 
-    def _on_device(self) -> "tuple[Callable[[], None], ...]":
-        """What the thread does first: one of several GPUs becomes its own, for what names no device."""
+    def _take_device(self) -> None:
+        """One of several GPUs becomes the thread's own, for what names no device."""
         import torch
 
-        named = torch.device(self._device)
-        return (partial(torch.cuda.set_device, named),) if self._on_gpu and named.index is not None else ()
+        if self._on_gpu and torch.device(self._device).index is not None:
+            torch.cuda.set_device(self._device)
 
     def close(self) -> None:
         """Wait for the batches that were submitted, and give the memory back. No batch can be submitted any more."""

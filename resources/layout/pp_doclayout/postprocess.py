@@ -176,7 +176,7 @@ def holding(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     inside = _intersections(boxes, 0.0) >= CONTAINED_SHARE * areas[:, None]
     np.fill_diagonal(inside, False)
-    return inside.any(axis=0)
+    return np.asarray(inside.any(axis=0))
 
 
 def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":

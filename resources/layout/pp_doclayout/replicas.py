@@ -6,38 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from resources.errors import EngineError
 from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-ALL = "all"
-"""Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
-
-
-def named_devices(device: str) -> list[str]:
-    """The devices of `layout.device`: one, several with commas between them, or `ALL`.
-
-    Raises `EngineError` when all are wanted and there is none.
-    """
-    if device != ALL:
-        return [name.strip() for name in device.split(",") if name.strip()]
-    import torch
-
-    count = torch.cuda.device_count()
-    if not count:
-        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
-    return [f"cuda:{index}" for index in range(count)]
-
-
-def visible_gpus(device: str) -> int:
-    """How many GPUs the devices of `layout.device` are; 0 for all of none."""
-    try:
-        return len({name for name in named_devices(device) if name.startswith("cuda")})
-    except EngineError:
-        return 0
 
 
 class Replicas:
