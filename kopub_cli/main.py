@@ -7,7 +7,7 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, export, lineage, plan, publish, search, serve, status, verify
+from kopub_cli import costs, diff, doctor, doubts, export, lineage, plan, publish, pull, search, serve, status, verify
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.pages.pdf.rendering import DPI
 from resources.printable import visible
@@ -31,6 +31,8 @@ app.command()(diff.diff)
 app.command()(export.export)
 app.command()(publish.publish)
 app.command()(verify.verify)
+app.command()(doctor.doctor)
+app.command()(pull.pull)
 
 
 @app.command()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.tested import require_tested
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -91,6 +92,10 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
+    try:
+        require_tested(asset, run)
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
     with canceled_when_stopped(context):
         for shard in run.shards:
             try:
