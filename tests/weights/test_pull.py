@@ -1,7 +1,7 @@
 """`kopub pull`, and what the doctor says of weights: the real client against a double of the Hub."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +26,7 @@ Pull = Callable[..., Result]
 
 
 @pytest.fixture
-def pull(tmp_path: Path) -> Iterator[Pull]:
+def pull(tmp_path: Path) -> Pull:
     """`kopub pull` with a profile that pins one model."""
 
     def run(repo: str = PIN.repo, revision: str = COMMIT) -> Result:
@@ -34,7 +34,7 @@ def pull(tmp_path: Path) -> Iterator[Pull]:
         profile.write_text(PROFILE.format(repo=repo, revision=revision))
         return CliRunner().invoke(app, ["pull", "--profile", str(profile)])
 
-    yield run
+    return run
 
 
 def found(pin: Weights = PIN) -> dict[str, Finding]:
