@@ -1,7 +1,8 @@
 """`kopub doctor`: whether this machine can run the profile, and whether its engines read the samples as they should."""
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,9 +79,27 @@ def _examined(settings: "Settings", quick: bool, progress: Progress) -> "Iterato
             "self-test", "the samples were not read", "mend the problems above, then run `kopub doctor` again"
         )
         return
-    progress.update(task, description="starting the engines", total=None)
+    progress.update(task, description="loading the layout", total=None)
     engines = Engines(settings.layout, settings.recognition, settings.embedding)
-    yield from self_test(engines, read_samples(), settings.home, works)
+    with _server_lines(lambda line: progress.update(task, description=line)):
+        yield from self_test(engines, read_samples(), settings.home, works)
+
+
+@contextmanager
+def _server_lines(tell: Callable[[str], object]) -> Iterator[None]:
+    """Tell how the start of a server goes, which can take minutes."""
+    import dagster as dg
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage())
+
+    log, teller = dg.get_dagster_logger("vllm"), Teller(logging.INFO)
+    log.addHandler(teller)
+    try:
+        yield
+    finally:
+        log.removeHandler(teller)
 
 
 def _verdict(problems: int, quick: bool) -> str:

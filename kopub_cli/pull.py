@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from resources.printable import visible
+
+if TYPE_CHECKING:
+    from resources.engine import Engine
 
 
 def pull(
@@ -44,7 +47,7 @@ def pull(
     typer.echo(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
 
 
-def _engines(profile: str) -> dict:
+def _engines(profile: str) -> "dict[str, Engine]":
     import os
 
     from resources.config.settings import read_settings

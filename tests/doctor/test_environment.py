@@ -19,8 +19,8 @@ from resources.doctor import gpus, machine, servers, toolchain
 from resources.doctor.finding import Finding, Level
 from resources.doctor.gpu_probe import driver
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.vllm.server import VLLMServer
 from resources.vllm.served_engine import ServedEngine
+from resources.vllm.server import VLLMServer
 
 TORCH = """
 __version__ = "2.13.0+cu130"
@@ -141,9 +141,7 @@ def asks(profile: str, home: Path) -> list[gpus.Ask]:
     from resources.config.settings import read_settings
 
     settings = read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile})
-    return gpus.asked(
-        {"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding}
-    )
+    return gpus.asked({"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding})
 
 
 @pytest.mark.parametrize(
