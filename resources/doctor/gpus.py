@@ -1,6 +1,7 @@
 """Whether torch can use the GPUs, and whether their memory holds what the profile asks for."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -41,8 +42,10 @@ class Ask:
 def probe() -> dict[str, Any]:
     """What torch sees; see `gpu_probe.probe`."""
     command = [sys.executable, str(_PROBE)]
+    # The modules beside the script are no modules of torch's.
+    alone = {**os.environ, "PYTHONSAFEPATH": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return {"problem": f"torch did not answer for {_SECONDS:.0f} s: see nvidia-smi"}
     try:

@@ -27,10 +27,13 @@ def listed_flags(program: Sequence[str]) -> frozenset[str]:
 
 
 def unknown_flags(arguments: Sequence[str], known: frozenset[str]) -> list[str]:
-    """The flags among `arguments` that are not `known`, in their order. `--flag.key` sets a key of `--flag`."""
-    flags = dict.fromkeys(_named(word) for word in arguments if word.startswith("-"))
+    """The flags among `arguments` that are not `known`, in their order.
+
+    `--flag.key` sets a key of `--flag`, and vLLM takes `_` for `-`. Short flags are not looked at: a value may hang on.
+    """
+    flags = dict.fromkeys(_named(word) for word in arguments if word.startswith("--"))
     return [flag for flag in flags if flag not in known]
 
 
 def _named(word: str) -> str:
-    return word.partition("=")[0].partition(".")[0]
+    return word.partition("=")[0].partition(".")[0].replace("_", "-")

@@ -1,6 +1,7 @@
 """The vectors that transformers makes of a page and a text, to compare a server's with."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,8 +33,10 @@ def reference_vectors(
         ]
         inputs.write_text(json.dumps(items), "utf-8")
         command = [python, str(_SCRIPT), str(_checkpoint(server)), str(inputs), str(output)]
+        # The modules beside the script are no modules of transformers'.
+        alone = {**os.environ, "PYTHONSAFEPATH": "1"}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EngineError(f"transformers' own vectors were not made: {first_line(error)}") from None
         if done.returncode:
