@@ -1,9 +1,12 @@
 """`kopub pull`, and what the doctor says of weights: the real client against a double of the Hub."""
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 from huggingface_hub import constants
@@ -184,6 +187,20 @@ def test_a_disk_without_room_is_told_beforehand(
     assert model_hub.sent == 0
     room = found()["disk for weights"]
     assert room.level is Level.PROBLEM
+
+
+def test_a_disk_that_fills_up_meanwhile_keeps_what_was_fetched(
+    model_hub: ModelHub, pull: Pull, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills_up(url: str, target: BinaryIO, **_: object) -> None:
+        target.write(b"x" * 1000)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", fills_up)
+    refused = str(pull().exception)
+    assert "the disk is full; what was fetched is kept" in refused
+    assert "\n" not in refused
+    assert "were begun" in found()["layout weights"].says
 
 
 def test_what_the_hub_sends_is_proven(model_hub: ModelHub, pull: Pull) -> None:
