@@ -1,16 +1,14 @@
 """`kopub pull`: the pinned weights of a profile, into the Hub's cache."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from resources.printable import visible
-
-if TYPE_CHECKING:
-    from resources.engine import Engine
 
 
 def pull(
@@ -20,12 +18,14 @@ def pull(
 
     What was fetched before is kept, an interrupted file goes on where it stopped, and a damaged one is fetched anew.
     """
+    from resources.config.settings import read_settings
     from resources.weights.fetch import fetch, listed_online, require_room
     from resources.weights.pinned import pinned_weights
     from resources.weights.repository import cache_folder
     from resources.weights.whole import examine
 
-    pins = pinned_weights(_engines(profile))
+    chosen = {"KOPUB_PROFILE": profile} if profile else {}
+    pins = pinned_weights(read_settings({**os.environ, **chosen}).engines)
     if not pins:
         typer.echo("This profile takes no weights from the Hub.")
         return
@@ -42,18 +42,9 @@ def pull(
     for pin in pins:
         if left[pin]:
             with _bars():
-                found[pin] = fetch(pin, lists[pin], found[pin], lambda *_: None)
+                found[pin] = fetch(pin, lists[pin], found[pin])
     total = sum(each.bytes for each in found.values())
     typer.echo(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
-
-
-def _engines(profile: str) -> "dict[str, Engine]":
-    import os
-
-    from resources.config.settings import read_settings
-
-    settings = read_settings({**os.environ, **({"KOPUB_PROFILE": profile} if profile else {})})
-    return {"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding}
 
 
 def _lacking(there: float, size: float) -> str:

@@ -24,9 +24,7 @@ def examine(
     settings: Settings, probe: Callable[[], Mapping[str, Any]] = gpus.probe, step: Step = lambda *_: None
 ) -> Iterator[Finding]:
     """Every check that concerns the profile, as it is made. `probe` asks torch; `step` is told of each weights file."""
-    engines: dict[str, Engine] = {
-        "layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding
-    }  # fmt: skip
+    engines = settings.engines
     managed = servers.managed(engines)
     yield machine.python()
     yield _libraries()

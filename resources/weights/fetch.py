@@ -1,7 +1,7 @@
 """Fetching pinned weights into the Hub's cache: what is missing, resumed where it was interrupted, and proven."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from resources.errors import HubError
@@ -40,7 +40,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def fetch(weights: Weights, listed: Sequence[Listed], found: Found, step: Callable[[str, int], None]) -> Found:
+def fetch(weights: Weights, listed: Sequence[Listed], found: Found) -> Found:
     """Fetch what is missing or damaged, and examine all of it again. Raises `HubError`, one line.
 
     Files that were begun go on where they were interrupted; a damaged one is fetched anew.
@@ -54,7 +54,7 @@ def fetch(weights: Weights, listed: Sequence[Listed], found: Found, step: Callab
     patterns = wanted_patterns(file.path for file in listed)
     with called(weights):
         snapshot_download(weights.repo, revision=weights.revision, allow_patterns=patterns)
-    fetched = examine(weights, [file for file in listed if file.path not in found.whole], step)
+    fetched = examine(weights, [file for file in listed if file.path not in found.whole])
     problems = {**dict.fromkeys(fetched.missing, "it is not there"), **fetched.damaged}
     if problems:
         name, problem = next(iter(problems.items()))

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
-from resources.config.settings import load_settings
+from resources.config.settings import load_settings, read_settings
 from resources.doctor import gpus, machine, servers, toolchain
 from resources.doctor.finding import Finding, Level
 from resources.doctor.gpu_probe import driver
@@ -138,10 +138,7 @@ def test_the_driver_says_its_release(tmp_path: Path) -> None:
 
 
 def asks(profile: str, home: Path) -> list[gpus.Ask]:
-    from resources.config.settings import read_settings
-
-    settings = read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile})
-    return gpus.asked({"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding})
+    return gpus.asked(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines)
 
 
 @pytest.mark.parametrize(
