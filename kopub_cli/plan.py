@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kopub_cli.indexed_corpus import materialize_command
+from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def plan(
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
         out = Console()
-        _show(shown, out, materialize_command(settings))
+        _show(shown, out, COMMAND)
         if untested(settings):
             out.print("Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")
 

@@ -34,15 +34,14 @@ def examine(
     yield machine.open_files(machine.open_file_limit(), _requests(engines))
     for section, engine in engines.items():
         yield from _engine(section, engine)
-    asks = gpus.asked(engines)
-    if asks:
+    if gpus.are_used(engines):
         seen = probe()
         yield gpus.visible_gpus(seen)
         yield toolchain.compiler()
         yield toolchain.headers()
         if "problem" not in seen:
             warm = [server.specification.model for server in running_servers()]
-            yield from gpus.memory(asks, seen["gpus"], warm)
+            yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)
     yield from servers.programs(engines)
     yield from servers.external(engines)
     if any(_SHM_FLAG in server.extra_flags for server in managed.values()):
@@ -74,12 +73,11 @@ def _libraries() -> Finding:
 
 
 def _requests(engines: Mapping[str, Engine]) -> int:
-    """Most requests that one client process of a served engine has in flight, on the safe side."""
+    """Most requests that one client process of a served engine has in flight."""
     found = [0]
     for engine in engines.values():
         if isinstance(engine, ServedEngine):
-            in_flight = engine.in_flight or 2 * engine.server.max_num_seqs * engine.server.replicas
-            found.append(in_flight // (engine.processes or max(1, (os.cpu_count() or 1) // 4)))
+            found.append(engine.slots // (engine.processes or max(1, (os.cpu_count() or 1) // 4)))
     return max(found)
 
 

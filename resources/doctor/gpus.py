@@ -13,6 +13,7 @@ from typing import Any
 from resources.doctor.finding import Finding, ok, problem, warning
 from resources.engine import Engine
 from resources.vllm.server import VLLMServer
+from resources.vllm.server_fields import ALL_GPUS
 from resources.weights.pinned import server_of
 
 _PROBE = Path(__file__).with_name("gpu_probe.py")
@@ -77,13 +78,20 @@ def visible_gpus(seen: Mapping[str, Any]) -> Finding:
     return problem("gpu", says, do)
 
 
-def asked(engines: Mapping[str, Engine]) -> list[Ask]:
-    """What the managed servers and the engines themselves take, GPU by GPU."""
+def are_used(engines: Mapping[str, Engine]) -> bool:
+    """Whether an engine or a managed server of them works on a GPU of this machine."""
+    servers = (server_of(engine) for engine in engines.values())
+    of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
+    return of_servers or any(engine.gpu_memory for engine in engines.values())
+
+
+def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
+    """What the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
     asks = []
     for section, engine in engines.items():
         server = server_of(engine)
         if server is not None and server.mode == "managed":
-            asks += _of_server(section, server)
+            asks += _of_server(section, server, count)
         if engine.gpu_memory:
             _, _, index = str(getattr(engine, "device", "")).partition(":")
             asks.append(Ask(section, int(index or 0), bytes=engine.gpu_memory))
@@ -121,12 +129,15 @@ def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequenc
             yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
 
 
-def _of_server(section: str, server: VLLMServer) -> Iterator[Ask]:
+def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
     share = server.gpu_memory_utilization or _SHARE
-    # A CPU build has no GPU; replicas are given the GPUs by turns.
-    for replica in range(server.replicas if server.gpus else 0):
-        gpu = server.gpus[replica % len(server.gpus)]
-        yield Ask(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
+    gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
+    width = server.tensor_parallel
+    groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
+    # A CPU build has no GPU; replicas are given the groups by turns.
+    for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
+        for gpu in groups[replica % len(groups)]:
+            yield Ask(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
 
 
 def _at_once(asks: Sequence[Ask], total: int) -> list[Ask]:

@@ -137,8 +137,8 @@ def test_the_driver_says_its_release(tmp_path: Path) -> None:
     assert driver(path) == "580.65.06"
 
 
-def asks(profile: str, home: Path) -> list[gpus.Ask]:
-    return gpus.asked(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines)
+def asks(profile: str, home: Path, count: int = 1) -> list[gpus.Ask]:
+    return gpus.asked(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,14 @@ def test_memory_against_the_profile(
     assert found.level is level
     assert says in found.says
     assert bool(found.do) is (level is not Level.OK)
+
+
+def test_a_profile_of_all_gpus_is_held_against_each(tmp_path: Path) -> None:
+    seen = [{"free": 149 * GB, "total": 150 * GB}, {"free": 90 * GB, "total": 150 * GB}]
+    first, second = gpus.memory(asks("h200", tmp_path, 2), seen)
+    assert (first.level, second.level) == (Level.OK, Level.PROBLEM)
+    assert second.says.count("recognition server") == 2
+    assert "layout" not in second.says, "the layout is on the first one"
 
 
 def test_memory_of_a_warm_server_is_the_profile_s_own(tmp_path: Path) -> None:
