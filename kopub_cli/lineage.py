@@ -136,6 +136,7 @@ def _show_step(step: dict[str, Any], out: Console) -> None:
         "row": step["fingerprint"],
         "recipe": step["recipe"],
         "engine": step["engine"],
+        "self-test": step["self_test"],
         "model": model,
         **{name: _plain(value) for name, value in step["parameters"].items() if value not in ({}, [], None)},
         "versions": _plain(step["versions"]) if step["versions"] else None,

@@ -10,6 +10,7 @@ from rich.console import Console
 from kopub_cli import (
     costs,
     diff,
+    doctor,
     doubts,
     export,
     index,
@@ -17,6 +18,7 @@ from kopub_cli import (
     plan,
     profile,
     publish,
+    pull,
     run,
     search,
     serve,
@@ -34,6 +36,8 @@ app = typer.Typer(
     help="Make text and vectors of pages, search them, see where they come from, release them.",
 )
 # In the order of work.
+app.command()(pull.pull)
+app.command()(doctor.doctor)
 app.command()(run.run)
 app.command()(index.index)
 app.command()(index.shards)

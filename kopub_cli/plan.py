@@ -37,7 +37,18 @@ def plan(
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        _show(shown, Console(), COMMAND)
+        out = Console()
+        _show(shown, out, COMMAND)
+        if untested(settings):
+            out.print("Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")
+
+
+def untested(settings: "Settings") -> bool:
+    """Whether the profile uses a GPU, and one of its engines was never tested as it is."""
+    from resources import self_tests
+
+    engines = settings.engines.values()
+    return any(each.gpus and self_tests.find(settings.home, each.recipe()) is None for each in engines)
 
 
 def planned(settings: "Settings") -> dict[str, Any]:

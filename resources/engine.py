@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import dagster as dg
@@ -56,6 +57,18 @@ class Engine(dg.ConfigurableResource, ABC):
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
 
+    @property
+    def gpu_memory(self) -> int:
+        """Bytes of GPU memory that it takes itself while it works, besides those of its model server."""
+        return 0
+
+    def lacks(self) -> list[str]:
+        """What it needs of this machine and does not find, one line each that says what to do; models are loaded later.
+
+        A first run should not have to find it out: `kopub doctor` asks.
+        """
+        return []
+
     def take_figures(self) -> Mapping[str, float]:
         """Sums over the results since it was last called, for the account of the shard that they are of."""
         return {}
@@ -85,3 +98,10 @@ def releases(*packages: str) -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "missing"
     return found
+
+
+def missing_packages(*modules: str) -> list[str]:
+    """A line for the modules of the GPU engines that are not installed; none where all of them are."""
+    missing = [module for module in modules if find_spec(module) is None]
+    install = "pip install -c requirements.lock -e '.[gpu]'"
+    return [f"{' and '.join(missing)} not installed: {install}"] if missing else []

@@ -89,7 +89,8 @@ class ShardAsset(ABC):
     @classmethod
     def resource_keys(cls) -> set[str]:
         """The names of the resources that an instance is made of."""
-        return {"store", "corpus", *cls.needs, *((cls.engine_section,) if cls.engine_section else ())}
+        engine = (cls.engine_section, "gates") if cls.engine_section else ()
+        return {"store", "corpus", *cls.needs, *engine}
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.gpu_watch import gpu_watch
 from kopub_assets.materialize.progress import watcher
+from kopub_assets.materialize.tested import require_tested
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -108,6 +109,10 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
+    try:
+        require_tested(asset, run)
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
     with canceled_when_stopped(context), _released(asset), gpu_watch(asset.engines, run.warn) as gpu:
         run = replace(run, gpu=gpu)
         with closing(asset.make_shards(run)) as outcomes:

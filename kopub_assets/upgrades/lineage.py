@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
+from resources import self_tests
 from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store import ledger
 from resources.store.corpus_tables import TABLES
-from resources.store.lineage_rows import lineage_rows
+from resources.store.lineage_rows import MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 
@@ -56,6 +57,8 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
     steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
     for step in steps:
         _complete(step, store, shard, versions, tables[step["asset"]])
+        tested = self_tests.of_table(corpus.folder, metadata[step["asset"]].get(MADE_WITH, ""))
+        step["self_test"] = tested and str(tested)
     raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
     return {
         "id": row_id,

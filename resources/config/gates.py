@@ -45,6 +45,11 @@ class Gates(dg.ConfigurableResource):
         # Scanned tables, forms and drawings are doubted even when they are read right, so a normal corpus has some.
         description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
     )
+    self_test_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to run an engine that failed its self-test (`kopub doctor`); the card says it.",
+    )
     override: str = Field(
         default="",
         max_length=200,

@@ -23,6 +23,7 @@ from resources.config.profile_files import Pins, profile_path, read_pins, read_p
 from resources.config.sections import make
 from resources.config.upgrade_window import Upgrades
 from resources.embedding.base import Embedder
+from resources.engine import Engine
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
@@ -84,6 +85,11 @@ class Settings:
                 gates=make(sections.gates, "gates"),
                 upgrades=sections.upgrades,
             )
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """The engines by their sections."""
+        return {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
 
     @property
     def resources(self) -> dict[str, Any]:

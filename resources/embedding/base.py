@@ -2,11 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.pages.page import Page
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_DIM = 16_384
 """Numbers of a vector, at most: no model in use has more, and a store of longer ones would not fit in memory."""
@@ -33,6 +36,13 @@ class Embedder(Engine):
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         """`queries` are pairs (id, query); their vectors are compared with those of `queries_match` by dot product."""
+
+    def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray] | None":
+        """Vectors of a page and a text by the model's own code in full precision, each (dim,) of norm 1.
+
+        For a self-test; None where there is no such code. Raises `EngineError`.
+        """
+        return None
 
     def report(self) -> dict[str, float | str]:
         """Figures of the last run of vectors, for plots."""

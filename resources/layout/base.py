@@ -20,6 +20,13 @@ class LayoutDetector(Engine):
         page could be done.
         """
 
+    def reference(self, page: Page) -> PageLayout | None:
+        """The same page by the model's own code in full precision, for a self-test; None where there is no such code.
+
+        Raises `EngineError`.
+        """
+        return None
+
     def report(self) -> dict[str, float | str]:
         """Figures of the last `detect`, for plots: seconds of each stage, fallbacks."""
         return {}

@@ -86,9 +86,14 @@ class Corpus(dg.ConfigurableResource):
 
     home: str = Field(description="Folder with the index of the corpus.")
 
+    @property
+    def folder(self) -> Path:
+        """The home, where what concerns this machine is kept besides the index."""
+        return Path(self.home)
+
     @cached_property
     def manifest(self) -> Manifest:
-        return Manifest.load(Path(self.home))
+        return Manifest.load(self.folder)
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
         """Every row of a shard in file order, as many as the manifest says. Raises `SourceError`."""

@@ -139,7 +139,7 @@ class VLLMServer(VLLMServerFields):
         lifecycle = {name: getattr(self, name) for name in _LIFECYCLE}
         return Specification(
             model=self.checkpoint,
-            command=(*self._program(), *serve_arguments(self)),
+            command=(*self.program(), *serve_arguments(self)),
             env=serve_environment(self),
             gpus=self._gpu_names(),
             tensor_parallel=self.tensor_parallel,
@@ -162,8 +162,11 @@ class VLLMServer(VLLMServerFields):
             raise EngineError(f"tensor_parallel: {self.tensor_parallel} GPUs are asked for, and there are {len(names)}")
         return names[: groups * self.tensor_parallel]
 
-    def _program(self) -> tuple[str, ...]:
-        """The command with its program's whole path; the supervisor works in another folder."""
+    def program(self) -> tuple[str, ...]:
+        """The command with its program's whole path; the supervisor works in another folder.
+
+        Raises `EngineError` where it is not installed.
+        """
         name, *words = self.command
         # Beside this interpreter too: a virtual environment need not be activated.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -171,6 +174,14 @@ class VLLMServer(VLLMServerFields):
         if program is None:
             raise EngineError(f"{name} is not installed here; install kopub[gpu], or name it in the server's `command`")
         return (os.path.abspath(program), *words)
+
+    def python(self) -> str:
+        """The interpreter of the environment that serves, as far as it can be told; else this one."""
+        if self.mode == "managed":
+            beside = Path(self.program()[0]).with_name("python")
+            if beside.is_file():
+                return str(beside)
+        return sys.executable
 
     def _external(self, seconds: float) -> Endpoint:
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""

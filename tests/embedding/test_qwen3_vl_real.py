@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from resources.embedding.embeddings import Embedding
+from resources.embedding.qwen3_vl import transformers_vectors
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
@@ -70,11 +71,11 @@ def small_pages() -> list[Page]:
     return made
 
 
-def reference(checkpoint: Path, folder: Path, items: list[dict[str, str]]) -> np.ndarray:
+def reference(checkpoint: Path, folder: Path, items: list[dict[str, Any]]) -> np.ndarray:
     """transformers' vectors, raw."""
     inputs, output = folder / "inputs.json", folder / "vectors.npy"
     inputs.write_text(json.dumps(items), "utf-8")
-    script = Path(__file__).parents[1] / "support" / "qwen3_vl_reference.py"
+    script = Path(transformers_vectors.__file__)
     python = (program() or Path()).with_name("python")
     subprocess.run([str(python), str(script), str(checkpoint), str(inputs), str(output)], check=True)
     return np.load(output).astype(np.float64)
@@ -104,7 +105,10 @@ def test_vectors_are_those_of_transformers(server: VLLMServer, checkpoint: Path,
     items = [
         *({"instruction": whole.instruction, "text": text} for text in texts.values()),
         *({"instruction": whole.query_instruction, "text": text} for text in queries.values()),
-        *({"instruction": whole.instruction, "image": str(tmp_path / f"{name}.png")} for name in images),
+        *(
+            {"instruction": whole.instruction, "image": str(tmp_path / f"{name}.png"), "max_pixels": whole.max_pixels}
+            for name in images
+        ),
     ]
     expected = reference(checkpoint, tmp_path, items)
     names = [*texts, *queries, *images]
@@ -123,6 +127,14 @@ def test_vectors_are_those_of_transformers(server: VLLMServer, checkpoint: Path,
     # Another instruction gives other vectors, so the right one was sent.
     other = by_id(embedder(server, instruction="Other.").embed_texts(texts.items()))
     assert np.sum(other["short"] * unit(expected[0])) < 0.9999
+
+
+def test_the_reference_of_a_self_test_is_that_of_transformers_too(server: VLLMServer) -> None:
+    some, page, text = embedder(server, dim=64), small_pages()[2], "예산의 합계"
+    image, said = some.reference(page, text)
+    assert image.shape == said.shape == (64,)
+    assert by_id(some.embed_images([page]))[page.page_id] @ image > 0.9999
+    assert by_id(some.embed_texts([("t", text)]))["t"] @ said > 0.9999
 
 
 def test_a_long_text_is_the_mean_of_its_chunks(server: VLLMServer) -> None:

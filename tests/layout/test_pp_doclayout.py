@@ -231,6 +231,18 @@ def test_outputs_reach_the_host_in_fp32_whatever_the_precision(folder: Path) -> 
         assert not np.array_equal(outputs.boxes, torch.from_numpy(outputs.boxes).to(torch.float16).float().numpy())
 
 
+def test_the_reference_of_a_self_test_finds_the_same_regions(make: Callable[..., PPDocLayout]) -> None:
+    page = some_pages(1)[0]
+    resource = make(polygons=True)
+    own, expected = detect(resource, [page])[page.page_id], resource.reference(page)
+    assert len(own.regions) == len(expected.regions) > 0
+    for region, other in zip(own.regions, expected.regions, strict=True):
+        assert region.label == other.label
+        assert region.bbox == pytest.approx(other.bbox, abs=0.1)
+    broken = resource.reference(Page("text", b"hello"))
+    assert broken.state is State.QUARANTINED
+
+
 # --- what a page becomes ----------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,6 +25,9 @@ from resources.fingerprints import file_sha256
 from resources.pages.page import Page
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Qwen3VLEmbedder(ServedEngine, Embedder):
@@ -99,6 +102,19 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(queries, self.query_instruction)
+
+    def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray]":
+        """By transformers in float32, on the host: 10 GB of memory for the 2B model."""
+        import numpy as np
+
+        from resources.embedding.qwen3_vl.reference import reference_vectors
+
+        raw = reference_vectors(
+            self.server.python(), self.server, self.instruction, bytes(page.data), self.max_pixels, text
+        )
+        cut = raw[:, : self.dim].astype(np.float64)
+        image, said = cut / np.linalg.norm(cut, axis=1, keepdims=True)
+        return image, said
 
     def tokenizer_file(self) -> Path:
         """Where the tokenizer is; fetched from the Hub, or found in its cache, when the model is a repository."""

@@ -102,6 +102,21 @@ class Outputs(NamedTuple):
             return torch.tensordot(chosen, self.mask_features[page], 1).float().cpu().numpy()
 
 
+def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
+    """transformers' own forward pass in float32 on the host, for one page, uint8 (SIDE, SIDE, 3) RGB.
+
+    Raises `EngineError` where there are no weights.
+    """
+    import torch
+
+    network = load(repo, revision)
+    with torch.inference_mode():
+        found = network(torch.from_numpy(pixels)[None].permute(0, 3, 1, 2).float() / 255)
+        order = found.order_logits.sigmoid()
+        votes = order.triu(1).sum(1) + (1 - order.transpose(1, 2)).tril(-1).sum(1)
+    return Outputs(found.logits.sigmoid().numpy(), found.pred_boxes.numpy(), votes.numpy(), None, None)
+
+
 def _joined(parts: Sequence[Outputs]) -> Outputs:
     import numpy as np
 

@@ -19,7 +19,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
 from resources.recognition.tesseract.reader import Reader
-from resources.recognition.tesseract.tessdata import identity, tessdata_folder
+from resources.recognition.tesseract.tessdata import data_files, identity, no_data, tessdata_folder
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class TesseractRecognizer(Recognizer):
 
     def weights(self) -> dict[str, str]:
         return identity()
+
+    def lacks(self) -> list[str]:
+        missing = [name for name, path in data_files().items() if path is None]
+        return [no_data(missing)] if missing else []
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         folder = tessdata_folder()

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -44,10 +45,13 @@ def tessdata_folder() -> str:
     files = data_files()
     missing = [name for name, path in files.items() if path is None]
     if missing:
-        raise EngineError(
-            f"Tesseract has no {' and '.join(missing)} data: {INSTALL}; or set TESSDATA_PREFIX to its folder"
-        )
+        raise EngineError(no_data(missing))
     return f"{next(path for path in files.values() if path).parent}{os.sep}"
+
+
+def no_data(missing: Sequence[str]) -> str:
+    """That data of these languages is missing, and how to get it."""
+    return f"Tesseract has no {' and '.join(missing)} data: {INSTALL}; or set TESSDATA_PREFIX to its folder"
 
 
 def identity() -> dict[str, str]:

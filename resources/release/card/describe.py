@@ -1,11 +1,12 @@
 """Gathers what a release says of itself from the platform's settings and store."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from resources import self_tests
 from resources.config.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
@@ -14,6 +15,7 @@ from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
 from resources.retrieval import run_history
 from resources.retrieval.comparison import significant_drops
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 
 
@@ -30,6 +32,7 @@ def describe(
     Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
     """
     scores, problems = _retrieval(store, _made_from(release, corpus, store))
+    tests = _self_tests(corpus, store, engines)
     return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
@@ -41,7 +44,21 @@ def describe(
         gates=gates,
         scores=scores,
         retrieval_problems=problems,
+        self_tests=[f"{test.section} ({test.engine}): {test}" for test in tests],
+        engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
     )
+
+
+def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[self_tests.SelfTest]:
+    """The last result of every engine behind the tables, once each; two of a section while an upgrade is under way."""
+    footers, found = FooterCache(store), {}
+    for asset in assets:
+        tables = footers.tables(asset)
+        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
+            test = self_tests.of_table(corpus.folder, made_with)
+            if test is not None:
+                found[test.recipe] = test
+    return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
 
 
 def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict[str, dict[str, str]]:

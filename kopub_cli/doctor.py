@@ -1,0 +1,126 @@
+"""`kopub doctor`: whether this machine can run the profile, and whether its engines read the samples as they should."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
+
+from resources.printable import visible
+
+if TYPE_CHECKING:
+    from resources.config.settings import Settings
+    from resources.doctor.finding import Finding
+
+_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+_INDENT = " " * 9
+"""Under the first word of a line, after the longest level."""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The machine alone: no model is loaded.")] = False,
+) -> None:
+    """Examine this machine for the profile, and read the sample pages with its engines.
+
+    One line each, with what to do about it. The machine comes first; where it has no problem, the sample pages are
+    read as a run reads them, and regions, characters and vectors are compared with what they should be. The result is
+    kept: `kopub lineage` and the card of a release tell it, and a run refuses an engine that failed. Ends with status
+    1 when there is a problem.
+    """
+    from resources.config.settings import load_settings
+
+    settings = load_settings()
+    out = Console()
+    found: list[Finding] = []
+    with _progress(show=not as_json) as progress:
+        for finding in _examined(settings, quick, progress):
+            found.append(finding)
+            if not as_json:
+                _show(finding, progress.console if out.is_terminal else out)
+    problems = sum(finding.level == "problem" for finding in found)
+    if as_json:
+        shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+    else:
+        out.print(f"profile {settings.profile_name}: {_verdict(problems, quick)}", markup=False, highlight=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _examined(settings: "Settings", quick: bool, progress: Progress) -> "Iterator[Finding]":
+    from resources.doctor.environment import examine
+    from resources.doctor.finding import is_well, warning
+    from resources.doctor.samples import read_samples
+    from resources.doctor.self_test import Engines, self_test
+
+    task = progress.add_task("looking at the machine", total=None)
+
+    def reads(file: str, size: int) -> None:
+        progress.update(task, description=f"hashing {file}, {size / 1e9:.2f} GB")
+
+    def works(what: str, done: int, total: int) -> None:
+        progress.update(task, description=what, completed=done, total=total or None)
+
+    environment = []
+    for finding in examine(settings, step=reads):
+        environment.append(finding)
+        yield finding
+    if quick:
+        return
+    if not is_well(environment):
+        yield warning(
+            "self-test", "the samples were not read", "mend the problems above, then run `kopub doctor` again"
+        )
+        return
+    progress.update(task, description="loading the layout", total=None)
+    engines = Engines(settings.layout, settings.recognition, settings.embedding)
+    with _server_lines(lambda line: progress.update(task, description=line)):
+        yield from self_test(engines, read_samples(), settings.home, works)
+
+
+@contextmanager
+def _server_lines(tell: Callable[[str], object]) -> Iterator[None]:
+    """Tell how the start of a server goes, which can take minutes."""
+    import dagster as dg
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage())
+
+    log, teller = dg.get_dagster_logger("vllm"), Teller(logging.INFO)
+    log.addHandler(teller)
+    try:
+        yield
+    finally:
+        log.removeHandler(teller)
+
+
+def _verdict(problems: int, quick: bool) -> str:
+    if problems:
+        return f"{problems} problem{'s' if problems > 1 else ''}"
+    return "the machine is fit for it" if quick else "ready"
+
+
+@contextmanager
+def _progress(show: bool) -> Iterator[Progress]:
+    """What is being done, on a line of its own below the findings; nothing where nobody looks on."""
+    console = Console()
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
+        yield progress
+
+
+def _show(finding: "Finding", out: Any) -> None:
+    line = Text.assemble(
+        (f"{finding.level:<9}", _STYLES[finding.level]), (f"{finding.check}  ", "bold"), visible(finding.says)
+    )
+    out.print(line, soft_wrap=True)
+    if finding.do:
+        out.print(Text(f"{_INDENT}{visible(finding.do)}"), soft_wrap=True)

@@ -1,0 +1,40 @@
+"""What torch sees of the GPUs, as JSON: `python gpu_probe.py`.
+
+A process of its own: it is torch's CUDA context that is asked, and its memory goes with it.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def probe() -> dict[str, Any]:
+    """`torch` and `cuda` are versions, `problem` is torch's own reason why there is no GPU, else `gpus` lists them."""
+    try:
+        import torch
+    except ImportError as error:
+        return {"problem": f"torch cannot be imported: {error}"}
+    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver()}
+    try:
+        torch.cuda.init()
+        gpus = []
+        for index in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(index)
+            gpus.append({"name": torch.cuda.get_device_name(index), "free": free, "total": total})
+    except (RuntimeError, AssertionError) as error:
+        return {**found, "problem": " ".join(str(error).split())}
+    return {**found, "gpus": gpus}
+
+
+def driver(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The release of NVIDIA's driver for Linux, as `580.95.05`; None where it does not say."""
+    try:
+        words = version.read_text("utf-8").split()
+    except OSError:
+        return None
+    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)
+
+
+if __name__ == "__main__":
+    json.dump(probe(), sys.stdout)

@@ -1,0 +1,153 @@
+"""Whether torch can use the GPUs, and whether their memory holds what the profile asks for."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resources.doctor.finding import Finding, ok, problem, warning
+from resources.engine import Engine
+from resources.vllm.server import VLLMServer
+from resources.vllm.server_fields import ALL_GPUS
+from resources.weights.pinned import server_of
+
+_PROBE = Path(__file__).with_name("gpu_probe.py")
+_SECONDS = 120.0
+_OLDEST_DRIVER = {"13": 580, "12": 525}
+"""NVIDIA's oldest driver for Linux by the major release of CUDA, from its compatibility table."""
+_SHARE = 0.92
+"""vLLM's own `gpu_memory_utilization`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one part of a profile takes of one GPU: a share of its memory, and bytes."""
+
+    who: str
+    gpu: int
+    share: float = 0.0
+    bytes: int = 0
+    shares_gpu: bool = True
+    """False for a server that has others stopped while it runs."""
+
+    def of(self, total: int) -> int:
+        """Bytes of a GPU with `total`."""
+        return int(self.share * total) + self.bytes
+
+
+def probe() -> dict[str, Any]:
+    """What torch sees; see `gpu_probe.probe`."""
+    command = [sys.executable, str(_PROBE)]
+    # The modules beside the script are no modules of torch's.
+    alone = {**os.environ, "PYTHONSAFEPATH": "1"}
+    try:
+        done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"problem": f"torch did not answer for {_SECONDS:.0f} s: see nvidia-smi"}
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip().rpartition("\n")[2] or "no message"
+        return {"problem": f"torch ended with status {done.returncode}: {said}"}
+
+
+def visible_gpus(seen: Mapping[str, Any]) -> Finding:
+    """The GPUs, or torch's own reason why there is none with what it means for the driver."""
+    release = seen.get("driver")
+    if "problem" not in seen and seen.get("gpus"):
+        names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
+        return ok("gpu", f"{names}; torch {seen['torch']}, driver {release or 'not told'}")
+    reason = seen.get("problem") or "torch finds no device"
+    cuda = seen.get("cuda")
+    if "torch" not in seen:
+        return problem("gpu", reason, "pip install -c requirements.lock -e '.[gpu]'")
+    if not cuda:
+        do = "pip install -c requirements.lock -e '.[gpu]', or use the cpu profile"
+        return problem("gpu", f"torch {seen['torch']} is built without CUDA: {reason}", do)
+    oldest = _OLDEST_DRIVER.get(cuda.partition(".")[0])
+    needed = f"a driver of {oldest} or newer" if oldest else "a newer driver"
+    running = f", the driver is {release}" if release else ""
+    says = f"torch {seen['torch']} is built for CUDA {cuda}{running}: {reason}"
+    old = "too old" in reason or (release and oldest and int(release.partition(".")[0]) < oldest)
+    do = f"install {needed}" if old else f"check nvidia-smi: CUDA {cuda} needs {needed}; or use the cpu profile"
+    return problem("gpu", says, do)
+
+
+def are_used(engines: Mapping[str, Engine]) -> bool:
+    """Whether an engine or a managed server of them works on a GPU of this machine."""
+    servers = (server_of(engine) for engine in engines.values())
+    of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
+    return of_servers or any(engine.gpu_memory for engine in engines.values())
+
+
+def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
+    """What the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
+    asks = []
+    for section, engine in engines.items():
+        server = server_of(engine)
+        if server is not None and server.mode == "managed":
+            asks += _of_server(section, server, count)
+        if engine.gpu_memory:
+            _, _, index = str(getattr(engine, "device", "")).partition(":")
+            asks.append(Ask(section, int(index or 0), bytes=engine.gpu_memory))
+    return asks
+
+
+def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()) -> Iterator[Finding]:
+    """One finding for each GPU that is asked for.
+
+    Servers that share a GPU run side by side; of those that do not, one at a time, beside the engines. `warm` names
+    servers that run: their memory is the profile's own, so what is free says nothing.
+    """
+    by_gpu: dict[int, list[Ask]] = defaultdict(list)
+    for ask in asks:
+        by_gpu[ask.gpu].append(ask)
+    for index, wanted in sorted(by_gpu.items()):
+        check = f"memory of GPU {index}"
+        if index >= len(gpus):
+            do = "change the server's `gpus`, CUDA_VISIBLE_DEVICES, or the profile"
+            yield problem(check, f"the profile asks for GPU {index}, and torch sees {len(gpus)}", do)
+            continue
+        free, total = gpus[index]["free"], gpus[index]["total"]
+        at_once = _at_once(wanted, total)
+        need = sum(ask.of(total) for ask in at_once)
+        parts = ", ".join(f"{ask.who} {ask.of(total) / 1e9:.1f}" for ask in at_once)
+        says = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB are free, and {need / 1e9:.1f} asked for ({parts})"
+        if need > total:
+            do = "lower gpu_memory_utilization or layout.batch_size, or choose the profile of a smaller card"
+            yield problem(check, f"{says}: it can never fit", do)
+        elif need <= free:
+            yield ok(check, says)
+        elif warm:
+            yield warning(check, f"{says}; {', '.join(warm)} runs there", "`kopub serve stop`, to see what is free")
+        else:
+            yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
+
+
+def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
+    share = server.gpu_memory_utilization or _SHARE
+    gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
+    width = server.tensor_parallel
+    groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
+    # A CPU build has no GPU; replicas are given the groups by turns.
+    for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
+        for gpu in groups[replica % len(groups)]:
+            yield Ask(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
+
+
+def _at_once(asks: Sequence[Ask], total: int) -> list[Ask]:
+    """Those that hold the GPU together when it is fullest."""
+    alone: dict[str, list[Ask]] = defaultdict(list)
+    for ask in asks:
+        if not ask.shares_gpu:
+            alone[ask.who].append(ask)
+    sharing = [ask for ask in asks if ask.shares_gpu]
+    servers = [ask for ask in sharing if ask.share]
+    engines = [ask for ask in sharing if not ask.share]
+    choices = [servers, *alone.values()]
+    return [*max(choices, key=lambda some: sum(ask.of(total) for ask in some)), *engines]

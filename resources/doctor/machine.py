@@ -1,0 +1,94 @@
+"""Checks of the machine that hold for every profile, and of what vLLM needs of Linux."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from resources.doctor.finding import Finding, ok, problem
+from resources.errors import ConfigError
+from resources.store.reachable import require_reachable
+
+_OLDEST, _TOO_NEW = (3, 11), (3, 15)
+_TABLE_BYTES_A_PAGE = 200_000
+"""Tables, journal and release of a page with two vectors of 2048 numbers, text and a few cut-out pictures."""
+_OPEN_FILES = 256
+"""The files of a shard, of libraries and of Dagster; requests in flight have a connection each besides."""
+_SHARED_MEMORY = 4 * 2**30
+"""Pixels of 128 pages of 22 MB, or of a thousand regions, wait in shared memory for the engine."""
+
+
+def python() -> Finding:
+    """The interpreter and the platform."""
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
+        return ok("python", found)
+    return problem("python", f"{found} is not supported", "make setup PYTHON=python3.12, with Python 3.11 to 3.14")
+
+
+def home(folder: Path) -> Finding:
+    """Whether KOPUB_HOME can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".doctor-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return problem("home", f"{folder} cannot be written ({error.strerror})", "set KOPUB_HOME to a folder that can")
+    return ok("home", f"{folder} can be written")
+
+
+def store(url: str) -> Finding:
+    """Whether the store answers."""
+    try:
+        require_reachable(url)
+    except ConfigError as error:
+        said, _, do = str(error).rpartition(": ")
+        return problem("store", said, do)
+    return ok("store", f"{url} answers")
+
+
+def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
+    """Whether the disk holds what the pages become; `free` are the bytes where a folder lies."""
+    wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
+    says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f}"
+    if there > wanted:
+        return ok("disk", says)
+    return problem("disk", says, f"free some space where {folder} lies, or set KOPUB_HOME to another disk")
+
+
+def open_files(limit: int, requests: int) -> Finding:
+    """Whether a process may open enough files for the `requests` that one client process has in flight."""
+    wanted = _OPEN_FILES + requests
+    if limit >= wanted:
+        return ok("open files", f"a process may open {limit:,}")
+    return problem(
+        "open files", f"a process may open {limit:,}, and needs {wanted:,}", f"ulimit -n {2 * wanted}, before the run"
+    )
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
+    """Whether pixels fit where vLLM's processes hand them over."""
+    try:
+        size = shutil.disk_usage(folder).free
+    except OSError:
+        return problem(
+            "shared memory", f"there is no {folder}", "mount a tmpfs there, or drop torch_shm of extra_flags"
+        )
+    says = f"{size / 1e9:.1f} GB free in {folder}"
+    if size >= _SHARED_MEMORY:
+        return ok("shared memory", says)
+    do = f"give the container --shm-size {_SHARED_MEMORY // 2**30}g, or drop --mm-tensor-ipc torch_shm of extra_flags"
+    return problem("shared memory", f"{says}; the server hands pixels over there", do)
+
+
+def open_file_limit() -> int:
+    """Files that this process may open, and those that it starts."""
+    try:
+        import resource
+    except ImportError:
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

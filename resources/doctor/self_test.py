@@ -1,0 +1,210 @@
+"""The samples through the loaded engines as a run reads them, and how far the results are from what they should be.
+
+Each engine is judged by itself: the layout by the model's own code, the recognizer by what is printed, the embedder on
+the printed texts. Only the recognizer needs another one's work, the regions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from resources.doctor.finding import Finding, Level, is_well, ok, problem, warning
+from resources.doctor.measures import character_error_rate, recall, regions_alike
+from resources.doctor.samples import Samples
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.engine import Engine
+from resources.errors import EngineError
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region
+from resources.recognition.base import Recognizer
+from resources.self_tests import SelfTest, keep
+from resources.states import MADE, State
+from resources.texts.plain_text import page_text
+
+ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9
+"""Share of regions as the model's own code finds them. In half precision a box near the threshold comes or goes, one in
+twenty or so; another model, or broken weights, share few."""
+CER, CER_DOUBTFUL = 0.3, 0.1
+"""Character error rates: Tesseract has 0.05 on these pages, and a text that is of other pages 0.9 and more."""
+COSINE = 0.99
+"""To the vector of float32: rounding to bfloat16 costs less than a thousandth."""
+RECALL, RECALL_DOUBTFUL, AT = 0.7, 0.8, 5
+"""Questions that find their page among the first five: 0.875 by hashed n-grams, and 0.42 by a random order."""
+_REFERENCE_TEXT = 300
+"""Characters of the text whose vector is compared."""
+
+Step = Callable[[str, int, int], None]
+"""Told what is done, how many are done, and of how many."""
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What is found of one engine: lines, and figures by name."""
+
+    findings: list[Finding] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines of a profile; the same objects that a run would use."""
+
+    layout: LayoutDetector
+    recognition: Recognizer
+    embedding: Embedder
+
+
+def self_test(engines: Engines, samples: Samples, home: Path, step: Step = lambda *_: None) -> Iterator[Finding]:
+    """Test the three engines, keep the result of each in `home`, and yield what was found.
+
+    An engine that cannot run was not tested: no result is kept, because none of its rows is in doubt. Raises
+    `StoreError` when a result cannot be kept.
+    """
+    layouts: dict[str, PageLayout] = {}
+    tests: list[tuple[str, Engine, Callable[[Judgement], None]]] = [
+        ("layout", engines.layout, partial(_test_layout, engines.layout, samples, layouts, step)),
+        ("recognition", engines.recognition, partial(_test_recognition, engines.recognition, samples, layouts, step)),
+        ("embedding", engines.embedding, partial(_test_embedding, engines.embedding, samples, step)),
+    ]
+    well = dict.fromkeys((section for section, *_ in tests), False)
+    for section, engine, test in tests:
+        judged = Judgement()
+        if section == "recognition" and not well["layout"]:
+            yield warning(section, "it was not judged: the regions that it reads are the layout's", "mend that first")
+            continue
+        try:
+            test(judged)
+        except EngineError as error:
+            yield problem(section, f"it cannot run: {error}", "mend that, and run `kopub doctor` again")
+            continue
+        well[section] = is_well(judged.findings)
+        wrong = [each.says for each in judged.findings if each.level is Level.PROBLEM]
+        keep(home, SelfTest.now(section, engine.recipe(), judged.figures, wrong))
+        yield from judged.findings
+
+
+def _test_layout(
+    engine: LayoutDetector, samples: Samples, layouts: dict[str, PageLayout], step: Step, judged: Judgement
+) -> None:
+    for done in engine.detect(samples.pages):
+        layouts[done.page_id] = done
+        step("layout", len(layouts), len(samples.pages))
+    bare = [page.page_id for page in samples.pages if not _regions(layouts, page.page_id)]
+    regions = sum(len(done.regions) for done in layouts.values())
+    if bare:
+        reason = layouts[bare[0]].reason if bare[0] in layouts else "no answer"
+        says = f"{len(bare)} of {len(samples.pages)} pages have no regions ({bare[0]}: {reason})"
+        judged.findings.append(problem("layout", says, _WEIGHTS))
+        return
+    page = samples.pages[0]
+    step("layout: the model's own code", 0, 1)
+    expected = engine.reference(page)
+    if expected is None:
+        judged.findings.append(ok("layout", f"{regions} regions on {len(samples.pages)} pages"))
+        return
+    alike = regions_alike(_regions(layouts, page.page_id), expected.regions)
+    judged.figures["regions alike"] = alike
+    says = f"{regions} regions on {len(samples.pages)} pages; {alike:.0%} as the model's own code finds them"
+    judged.findings.append(_graded("layout", says, alike >= ALIKE_DOUBTFUL, alike >= ALIKE, _WEIGHTS))
+
+
+def _test_recognition(
+    engine: Recognizer, samples: Samples, layouts: dict[str, PageLayout], step: Step, judged: Judgement
+) -> None:
+    texts: dict[str, str] = {}
+    lost: list[str] = []
+    for done in engine.read((page, _regions(layouts, page.page_id)) for page in samples.pages):
+        texts[done.page_id] = page_text(done.regions)
+        if done.state is not State.OK:
+            lost.append(f"{done.page_id} {done.state}: {done.reason}")
+        step("recognition", len(texts), len(samples.pages))
+    rate = character_error_rate(texts, {page.page_id: samples.texts[page.page_id] for page in samples.pages})
+    judged.figures["CER"] = rate
+    says = f"character error rate {rate:.3f} on {len(samples.pages)} pages"
+    if rate >= CER:
+        says = f"it reads rubbish: {says}"
+    judged.findings.append(_graded("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
+    if lost:
+        do = "see the reason; a run would tell each such page"
+        judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({lost[0]})", do))
+
+
+def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judgement) -> None:
+    asked = {query.query_id: query.query for query in samples.queries}
+    total = len(samples.pages) + len(samples.texts) + len(asked)
+    made: list[Embedding] = []
+
+    def vectors(embeddings: Iterator[Embedding]) -> dict[str, np.ndarray]:
+        found = {}
+        for each in embeddings:
+            made.append(each)
+            if each.vector is not None:
+                found[each.id] = each.vector
+            step("embedding", len(made), total)
+        return found
+
+    images = vectors(iter(engine.embed_images(samples.pages)))
+    texts = vectors(iter(engine.embed_texts(samples.texts.items())))
+    queries = vectors(iter(engine.embed_queries(asked.items())))
+    unsound = [each for each in made if not _is_sound(each, engine.dim)]
+    if unsound:
+        says = (
+            f"{len(unsound)} of {total} vectors are not sound ({unsound[0].id}: {unsound[0].reason or 'its numbers'})"
+        )
+        judged.findings.append(problem("embedding", says, _WEIGHTS))
+        return
+    for kind, pages in (("text", texts), ("image", images)):
+        if kind in engine.queries_match and samples.queries:
+            share = recall(pages, queries, samples.queries, AT)
+            judged.figures[f"recall@{AT} of {kind} vectors"] = share
+            says = f"{share:.0%} of {len(asked)} questions find their page by {kind} among the first {AT}"
+            judged.findings.append(_graded("embedding", says, share >= RECALL_DOUBTFUL, share >= RECALL, _WEIGHTS))
+    _compare_vectors(engine, samples, images, step, judged)
+
+
+def _compare_vectors(
+    engine: Embedder, samples: Samples, images: dict[str, np.ndarray], step: Step, judged: Judgement
+) -> None:
+    page = samples.pages[0]
+    text = samples.texts[page.page_id][:_REFERENCE_TEXT]
+    step("embedding: the model's own code", 0, 1)
+    try:
+        expected = engine.reference(page, text)
+    except EngineError as error:
+        says = f"the vectors were not compared with those of the model's own code: {error}"
+        judged.findings.append(
+            warning("embedding", says, "questions that find their pages speak for them all the same")
+        )
+        return
+    if expected is None:
+        return
+    said = next(iter(engine.embed_texts([("text", text)]))).vector
+    for kind, own, other in (("page", images[page.page_id], expected[0]), ("text", said, expected[1])):
+        cosine = 0.0 if own is None else float(own @ other)
+        judged.figures[f"cosine of a {kind}"] = cosine
+        says = f"the vector of a {kind} has cosine {cosine:.4f} to that of the model's own code"
+        judged.findings.append(_graded("embedding", says, cosine >= COSINE, cosine >= COSINE, _WEIGHTS))
+
+
+_WEIGHTS = "check the weights (`kopub pull`), and what of the profile differs from the one that comes along"
+
+
+def _graded(check: str, says: str, is_good: bool, is_bearable: bool, do: str) -> Finding:
+    if is_good:
+        return ok(check, says)
+    return warning(check, says, do) if is_bearable else problem(check, says, do)
+
+
+def _regions(layouts: dict[str, PageLayout], page_id: str) -> Sequence[Region]:
+    return layouts[page_id].regions if page_id in layouts and layouts[page_id].state in MADE else ()
+
+
+def _is_sound(made: Embedding, dim: int) -> bool:
+    vector = made.vector
+    if made.state is not State.OK or vector is None:
+        return False
+    return vector.shape == (dim,) and bool(np.isfinite(vector).all()) and abs(float(np.linalg.norm(vector)) - 1) < 5e-3

@@ -1,0 +1,278 @@
+"""What `kopub doctor` says of a machine: every fault is provoked, and every line says what to do."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+from typer.testing import CliRunner, Result
+
+from kopub_cli.main import app
+from resources.config.settings import load_settings, read_settings
+from resources.doctor import gpus, machine, servers, toolchain
+from resources.doctor.finding import Finding, Level
+from resources.doctor.gpu_probe import driver
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.vllm.served_engine import ServedEngine
+from resources.vllm.server import VLLMServer
+
+TORCH = """
+__version__ = "2.13.0+cu130"
+class version:
+    cuda = "13.0"
+class cuda:
+    def init():
+        {init}
+    def device_count():
+        return 1
+    def mem_get_info(index):
+        return (20 * 10**9, 24 * 10**9)
+    def get_device_name(index):
+        return "NVIDIA L4"
+"""
+TOO_OLD = (
+    "The NVIDIA driver on your system is too old (found version 12080). Please update your GPU driver by downloading "
+    "and installing a new version from the URL: http://www.nvidia.com/Download/index.aspx"
+)
+NO_DRIVER = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver"
+GB = 10**9
+Torch = Callable[[str], dict[str, Any]]
+Doctor = Callable[..., Result]
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
+    """What the probe's own process sees of a double of torch whose `cuda.init` does that."""
+
+    def see(init: str) -> dict[str, Any]:
+        (tmp_path / "torch.py").write_text(TORCH.format(init=init))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        return gpus.probe()
+
+    return see
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doctor]:
+    """`kopub doctor --quick`, with a Hub that must not be asked."""
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+
+    def run(*arguments: str, **environment: str) -> Result:
+        load_settings.cache_clear()
+        return CliRunner().invoke(app, ["doctor", "--quick", *arguments], env=environment)
+
+    yield run
+    load_settings.cache_clear()
+
+
+def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
+    done = doctor("--json")
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.output)
+    assert (shown["profile"], shown["well"]) == ("cpu", True)
+    checks = {finding["check"] for finding in shown["findings"]}
+    assert {"python", "home", "store", "disk", "open files", "recognition"} <= checks
+    assert not checks & {"gpu", "compiler", "hub", "shared memory"}
+
+
+def test_lines_for_people_have_the_level_first(doctor: Doctor) -> None:
+    done = doctor(COLUMNS="40")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[-1] == "profile cpu: the machine is fit for it"
+    assert all(line.startswith("ok       ") for line in done.output.splitlines()[:-1])
+
+
+def test_a_driver_that_is_too_old_is_told_in_torch_s_own_words(torch: Torch, doctor: Doctor) -> None:
+    seen = torch(f"raise RuntimeError({TOO_OLD!r})")
+    found = gpus.visible_gpus({**seen, "driver": "570.86.15"})
+    assert found.level is Level.PROBLEM
+    assert TOO_OLD in found.says
+    assert "built for CUDA 13.0, the driver is 570.86.15" in found.says
+    assert found.do == "install a driver of 580 or newer"
+    refused = doctor(KOPUB_PROFILE="l4")
+    assert refused.exit_code == 1
+    assert "The NVIDIA driver on your system is too old (found version 12080)" in refused.output
+
+
+def test_no_gpu_is_a_problem_of_gpu_profiles(torch: Torch) -> None:
+    found = gpus.visible_gpus(torch(f"raise RuntimeError({NO_DRIVER!r})"))
+    assert found.level is Level.PROBLEM
+    assert NO_DRIVER in found.says
+    assert "nvidia-smi" in found.do
+    assert "cpu profile" in found.do
+
+
+def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
+    cpu = gpus.visible_gpus({"torch": "2.13.0+cpu", "cuda": None, "problem": "Torch not compiled with CUDA enabled"})
+    none = gpus.visible_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
+    for found in (cpu, none):
+        assert found.level is Level.PROBLEM
+        assert ".[gpu]" in found.do
+
+
+def test_a_torch_that_dies_is_told_too(torch: Torch) -> None:
+    seen = torch("import os; os._exit(139)")
+    assert "ended with status 139" in gpus.visible_gpus(seen).says
+
+
+def test_a_gpu_that_is_there(torch: Torch) -> None:
+    seen = torch("pass")
+    assert gpus.visible_gpus(seen).level is Level.OK
+    assert "NVIDIA L4 (24 GB)" in gpus.visible_gpus(seen).says
+    assert seen["gpus"][0]["free"] == 20 * GB
+
+
+def test_the_driver_says_its_release(tmp_path: Path) -> None:
+    path = tmp_path / "version"
+    assert driver(path) is None
+    path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC 13.3.0\n")
+    assert driver(path) == "580.65.06"
+
+
+def asks(profile: str, home: Path, count: int = 1) -> list[gpus.Ask]:
+    return gpus.asked(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
+
+
+@pytest.mark.parametrize(
+    ("profile", "total", "free", "level", "says"),
+    [
+        ("h200", 150 * GB, 149 * GB, Level.OK, "126.1 asked for"),
+        ("h200", 150 * GB, 120 * GB, Level.PROBLEM, "recognition server 45.0"),
+        ("h200", 7 * GB, 7 * GB, Level.PROBLEM, "it can never fit"),
+        # One server at a time, beside the layout.
+        ("l4", 24 * GB, 23 * GB, Level.OK, "20.3 asked for (recognition server 18.0, layout 2.3)"),
+        ("l4", 24 * GB, 15 * GB, Level.PROBLEM, "15.0 of 24.0 GB are free"),
+    ],
+)
+def test_memory_against_the_profile(
+    profile: str, total: int, free: int, level: Level, says: str, tmp_path: Path
+) -> None:
+    (found,) = gpus.memory(asks(profile, tmp_path), [{"free": free, "total": total}])
+    assert found.level is level
+    assert says in found.says
+    assert bool(found.do) is (level is not Level.OK)
+
+
+def test_a_profile_of_all_gpus_is_held_against_each(tmp_path: Path) -> None:
+    seen = [{"free": 149 * GB, "total": 150 * GB}, {"free": 90 * GB, "total": 150 * GB}]
+    first, second = gpus.memory(asks("h200", tmp_path, 2), seen)
+    assert (first.level, second.level) == (Level.OK, Level.PROBLEM)
+    assert second.says.count("recognition server") == 2
+    assert "layout" not in second.says, "the layout is on the first one"
+
+
+def test_memory_of_a_warm_server_is_the_profile_s_own(tmp_path: Path) -> None:
+    (found,) = gpus.memory(asks("l4", tmp_path), [{"free": 2 * GB, "total": 24 * GB}], ["zai-org/GLM-OCR"])
+    assert found.level is Level.WARNING
+    assert "kopub serve stop" in found.do
+
+
+def test_a_gpu_that_is_asked_for_and_not_there() -> None:
+    (found,) = gpus.memory([gpus.Ask("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
+    assert found.level is Level.PROBLEM
+    assert "asks for GPU 1, and torch sees 1" in found.says
+
+
+def test_no_compiler_and_no_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = toolchain.compiler()
+    assert missing.level is Level.PROBLEM
+    assert "apt-get install gcc" in missing.do
+    monkeypatch.setenv("CC", "no-such-cc")
+    assert "CC is no-such-cc" in toolchain.compiler().says
+    monkeypatch.setenv("CC", sys.executable)
+    assert toolchain.compiler().level is Level.OK
+    headers = toolchain.headers(str(tmp_path))
+    assert headers.level is Level.PROBLEM
+    assert "-dev" in headers.do
+
+
+def test_places_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    home = machine.home(tmp_path / "file" / "home")
+    assert home.level is Level.PROBLEM
+    assert "KOPUB_HOME" in home.do
+    assert machine.home(tmp_path / "new").level is Level.OK
+    assert list((tmp_path / "new").iterdir()) == []
+    gone = machine.store("s3://nobody/here")
+    assert gone.level is Level.PROBLEM
+    assert gone.do
+    full = machine.room_for_tables(tmp_path, 1_000_000, lambda folder: 10 * GB)
+    assert full.level is Level.PROBLEM
+    assert "10 GB free" in full.says
+
+
+def test_limits_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.open_files(1024, 256).level is Level.OK
+    few = machine.open_files(256, 1024)
+    assert few.level is Level.PROBLEM
+    assert few.do.startswith("ulimit -n ")
+    assert machine.shared_memory(tmp_path / "none").level is Level.PROBLEM
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
+    small = machine.shared_memory(tmp_path)
+    assert small.level is Level.PROBLEM
+    assert "--shm-size" in small.do
+
+
+def test_tesseract_without_korean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, doctor: Doctor) -> None:
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (line,) = TesseractRecognizer().lacks()
+    assert line.startswith("Tesseract has no kor and eng data: apt-get install")
+    refused = doctor()
+    assert refused.exit_code == 1
+    assert "problem  recognition  Tesseract has no kor and eng data\n" in refused.output
+
+
+class Served(ServedEngine):
+    """An engine of which only the server is looked at."""
+
+
+def programs(tmp_path: Path, script: str, **fields: Any) -> Finding:
+    program = tmp_path / "serving"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    server = VLLMServer(model=str(tmp_path), command=[str(program), "serve"], **fields)
+    (found,) = servers.programs({"recognition": Served(server=server)})
+    return found
+
+
+FLAGS = (
+    "--served-model-name --host --runner --dtype --limit-mm-per-prompt --max-model-len --max-num-seqs --enable-prefix-"
+    "caching --no-enable-prefix-caching --max-num-batched-tokens --mm-processor-cache-gb --api-server-count "
+    "--renderer-num-workers --disable-uvicorn-access-log"
+)
+
+
+def test_flags_that_this_vllm_does_not_know(tmp_path: Path) -> None:
+    listing = f"echo '{FLAGS} --mm-tensor-ipc {{a,b}}'"
+    known = programs(tmp_path, listing, extra_flags=["--mm-tensor-ipc", "torch_shm"])
+    assert known.level is Level.OK, known
+    unknown = programs(tmp_path, listing, extra_flags=["--ir-op-priority.rms_norm=vllm_c", "--no-such-flag"])
+    assert unknown.level is Level.PROBLEM
+    assert unknown.says == "this vLLM does not know --ir-op-priority, --no-such-flag"
+    broken = programs(tmp_path, "echo 'ImportError: libcudart.so.13' >&2; exit 1")
+    assert broken.level is Level.PROBLEM
+    assert "ImportError: libcudart.so.13" in broken.says
+
+
+def test_a_vllm_that_is_not_installed_or_of_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    server = VLLMServer(model=str(tmp_path), version="0.32.0")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (missing,) = servers.programs({"recognition": Served(server=server)})
+    assert "vllm is not installed here" in missing.says
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    os.chmod(tmp_path / "vllm", 0o755)
+    monkeypatch.setattr(servers.importlib.metadata, "version", lambda name: "0.31.2+cu130")
+    (other,) = servers.programs({"recognition": Served(server=server)})
+    assert "vLLM 0.31.2 is installed, and the profile was made for 0.32.0" in other.says
+    assert "pip install vllm==0.32.0" in other.do

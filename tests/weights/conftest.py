@@ -1,0 +1,28 @@
+"""A Hub with one model, and a profile that pins it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.model_hub import ModelHub
+
+CONTENT = os.urandom(300_000)
+
+
+@pytest.fixture
+def model_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelHub]:
+    """The only Hub that this process's client knows, with a cache of the test."""
+    from huggingface_hub import constants
+
+    files = {"config.json": b"{}", "model.safetensors": CONTENT, "README.md": b"# A model", "picture.png": CONTENT}
+    hub = ModelHub("example/layout", files)
+    with hub.serve() as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        yield hub
