@@ -62,7 +62,9 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
     # First as many pairs as possible, then those that overlap most.
     rows, columns = linear_sum_assignment(np.where(fits, 1 + pairs / (1 + len(blocks)), 0), maximize=True)
     same = {column for row, column in zip(rows, columns, strict=True) if fits[row, column]}
-    on_ignored = {at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= least).any()}
+    on_ignored = {
+        at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= least).any()
+    }
     return Found(len(blocks), len(regions) - len(on_ignored), len(same))
 
 
