@@ -125,7 +125,7 @@ class TestBlocks:
         scores = scored("omnidocbench", reading(*regions))
         assert scores["order_edit"].value == pytest.approx(2 / 3)
         assert scores["bag_f1"].value == 1.0
-        assert scores["page_edit"].value > 0
+        assert scores["page_edit"].value not in (None, 0.0)
         assert scores["layout_f1"].value == 1.0
 
     def test_a_region_that_covers_two_blocks_reads_them_in_their_order(self):
