@@ -154,7 +154,7 @@ KOREAN = replace(
     name="facts",
     says="Facts of your own about pages, in the form of olmOCR-bench; Hanja and kana are allowed",
     expects="files of facts (.jsonl) and the pages: PDFs, pictures, or Arrow or Parquet files with ids",
-    source="written by hand: docs/evaluation.md has the form",
+    source="written by hand: docs/scorers.md has the form",
     licence="yours",
     load=load_facts,
 )
