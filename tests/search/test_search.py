@@ -1,10 +1,10 @@
 """Search through its front doors: what is found, what is said when nothing can be, and that no answer is stale."""
 
 import json
-import subprocess
-import sys
+import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import ClassVar
@@ -26,6 +26,7 @@ from resources.search.search_options import By
 from resources.search.searcher import CannotSearch, Searcher, as_json
 from resources.states import State
 from tests.cli.test_cli import run
+from tests.support import forked
 from tests.support.corpora import pages
 from tests.support.harness import Platform
 
@@ -365,11 +366,9 @@ def test_two_processes_share_the_folder(tmp_path: Path):
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"
         " home / 'search'); print(s.search('화면').hits[0].page.page_id)"
     )
-    both = [
-        subprocess.Popen([sys.executable, "-c", code, str(platform.home)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [process.communicate()[0] for process in both] == ["a_1\n", "a_1\n"]
+    with ThreadPoolExecutor() as at_once:
+        both = list(at_once.map(lambda _: forked.run(["python", "-c", code, str(platform.home)], os.environ), range(2)))
+    assert [process.stdout for process in both] == ["a_1\n", "a_1\n"]
 
 
 def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):
