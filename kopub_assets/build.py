@@ -16,7 +16,7 @@ def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefi
     partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
     declared = graph.declared(settings.resources)
     shards = [
-        dagster_asset(asset, declared[name], partitions, settings.shards_per_run)
+        dagster_asset(asset, declared[name], partitions, settings.shards_per_run, graph.assets)
         for name, asset in graph.by_name.items()
     ]
     return [*shards, retrieval_scores(settings)]

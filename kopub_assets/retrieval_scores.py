@@ -10,6 +10,7 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
@@ -82,6 +83,7 @@ def _measured(
     it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
     compared with this one.
     """
+    watcher().began(SCORES)
     try:
         with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
             check = CorpusCheck(store, sources)
@@ -95,6 +97,7 @@ def _measured(
         return
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    watcher().ended(SCORES)
     drops = significant_drops(measured.scores)
     for line in (*_account(searched), measured.compared, *drops):
         context.log.info(line)

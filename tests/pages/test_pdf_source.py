@@ -87,6 +87,12 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each index starts its processes: of a page or two, one will do."""
+    monkeypatch.setattr(pool, "_MOST", 1)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> Folder:
     """With three pages to the shard."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pyarrow as pa
 from definitions import definitions_of
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.materialize.asset import Run
+from kopub_assets.materialize.checks import Problems
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.config.settings import Settings
@@ -111,6 +114,17 @@ class Platform:
             raise_on_error=False,
         )
 
+    def make(self, *assets: str) -> None:
+        """Make tables of all shards by the assets' own loop, in half the time of `run`: no run of Dagster knows of it."""
+        declared = self.graph.declared(self.resources())
+        shards = tuple(next(iter(declared.values())).corpus.manifest.keys)
+        made_by = str(uuid4())
+        for name in self.graph.names:
+            if name in assets:
+                asset = declared[name]
+                run = Run(made_by, shards, Problems(asset.checks, {}), _silent, _silent)
+                asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
+
     def rows(self, asset: str, shard: str = "shard_00") -> dict[str, dict[str, Any]]:
         """The rows of a table by page or query id."""
         table = self.store.read(asset, shard)
@@ -155,6 +169,10 @@ def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
         before.close()
         after.close()
     return copy
+
+
+def _silent(line: str) -> None:
+    """Nobody reads the log."""
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
