@@ -58,10 +58,13 @@ class Nights:
         }
 
     def make(self, requested: Requested) -> None:
-        """Make what was requested, as its backfill would."""
+        """Make what was requested, as its backfill would: the shards of the same assets in one run."""
+        shards: dict[str, list[str]] = {}
         for shard in sorted({shard for some in requested.values() for shard in some if shard}):
             assets = ",".join(asset for asset, some in requested.items() if shard in some)
-            assert self.platform.run(assets, shard).success
+            shards.setdefault(assets, []).append(shard)
+        for assets, together in shards.items():
+            assert self.platform.run(assets, together[0], together[-1]).success
 
     def aftermath(self, hours: float) -> list[Requested]:
         """What the next ticks of the night request, one after the other, when each is made at once."""
