@@ -359,6 +359,14 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     assert isinstance(answers[1], bytes)
 
 
+def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
+    path = folder.put("a.pdf")
+    with DocumentPool(2) as processes:
+        assert list(processes.pages([path])) == [1]
+        assert len(list(processes.render([(path, 0)], 72))) == 1
+        assert sum(worker._process is not None for worker in processes._workers) == 1
+
+
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import DatasetCard, constants
 
 from resources.release import local
 from resources.release.dataset.parquet import write
-from resources.release.loading import count_apart
+from resources.release.loading import count, count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from tests.doubles.writable_hub import WritableHub
@@ -152,6 +152,14 @@ def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
     card = folder / "README.md"
     card.write_text(card.read_text("utf-8").replace("data/regions/*.parquet", "data/elsewhere/*.parquet"), "utf-8")
     assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
+
+
+def test_the_card_is_parsed_once_for_all_configs(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[str] = []
+    parse = DatasetCard.load
+    monkeypatch.setattr(DatasetCard, "load", lambda path: parsed.append(path) or parse(path))
+    assert count(folder, {"pages": ["shard_00"], "regions": ["shard_00"], "queries": []}).keys() >= {"pages", "regions"}
+    assert len(parsed) == 1
 
 
 def test_rows_that_datasets_does_not_give_are_a_line(folder: Path):
