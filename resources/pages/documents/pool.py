@@ -20,8 +20,7 @@ from queue import LifoQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage
-from resources.pages.documents.folder import is_pdf
-from resources.pages.documents.pdf import Pdfs
+from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.printable import first_line
 
