@@ -1,6 +1,7 @@
 """A release on its way to the Hub: the real client against a double that fails in the ways the Hub does."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,12 +39,18 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("corpus")
+    ReleasedCorpus(home).put(page_tables(0), page_tables(1))
+    return home
+
+
 @pytest.fixture
-def corpus(tmp_path: Path) -> ReleasedCorpus:
+def corpus(prepared: Path, tmp_path: Path) -> ReleasedCorpus:
     """Two shards of three pages, one page of each lost: more than the gate lets pass in earnest."""
-    corpus = ReleasedCorpus(tmp_path)
-    corpus.put(page_tables(0), page_tables(1))
-    return corpus
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    return ReleasedCorpus(tmp_path)
 
 
 def only_once(hub: WritableHub) -> bool:

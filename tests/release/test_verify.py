@@ -1,6 +1,7 @@
 """`kopub verify`: a sound release has no problem, and each thing that can be wrong with one is a line."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,10 +32,16 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "r"
+    release_of(folder, page_tables(0), page_tables(1))
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    release_of(tmp_path / "r", page_tables(0), page_tables(1))
-    return tmp_path / "r"
+def folder(prepared: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(prepared, tmp_path / "r")
 
 
 def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], shard: str = "shard_01") -> None:
