@@ -619,7 +619,7 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     assert not (folder.home / "shards.json").exists()
     again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SAMPLES.parent, env=environment)
     assert len(re.findall("300 pages kept", again.stdout)) == len(kept)
-    assert again.stdout.splitlines()[-1] == f"{folder.home}: 3 shards, 900 pages, 0 queries"
+    assert f"{folder.home}: 3 shards, 900 pages, 0 queries" in again.stdout.splitlines()
     assert kept.items() <= folder.files().items()
     assert list((folder.home / "rendered").glob(".*.tmp")) == []
 
