@@ -55,7 +55,7 @@ def dagster_asset(
         group_name=asset.group,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
-        op_tags=priority(declared),
+        op_tags=priority(declared, graph),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
         metadata={"dagster/column_schema": column_schema(declared.schema)},

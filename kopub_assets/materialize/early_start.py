@@ -31,14 +31,28 @@ def prepare_engines(context: dg.AssetExecutionContext, graph: Sequence[type[Shar
     if run not in _looked:
         _looked.clear()
         _looked[run] = with_rows_to_make(assets, tuple(context.partition_keys))
-    for name in sorted(assets.keys() & _looked[run], key=plan.index):
+
+    def turn(name: str) -> tuple[int, int]:
+        return -_urgency(assets[name], graph), plan.index(name)
+
+    for name in sorted(assets.keys() & _looked[run], key=turn):
         for engine in assets[name].engines:
             engine.prepare()
 
 
-def priority(asset: ShardAsset) -> dict[str, str]:
-    """The tag by which Dagster executes, of steps that are ready, those first that wait for no server."""
-    return {PRIORITY_TAG: "0" if any(engine.needs_server for engine in asset.engines) else "1"}
+def priority(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
+    """The tag by which Dagster chooses among steps that are ready. `graph` has every asset after its parents."""
+    return {PRIORITY_TAG: str(_urgency(asset, graph))}
+
+
+def _urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
+    """Higher for what waits for no server; then for what more assets wait for."""
+    waiting = {type(asset)}
+    for other in graph:
+        if waiting.intersection(other.parents):
+            waiting.add(other)
+    needs_server = any(engine.needs_server for engine in asset.engines)
+    return len(waiting) if needs_server else len(waiting) + len(graph)
 
 
 def with_rows_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str]) -> list[str]:

@@ -9,7 +9,8 @@ from pydantic import Field, PrivateAttr
 from resources.engine import Engine
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.handler import Handler
-from resources.vllm.client.worker_pool import WorkerPool
+from resources.vllm.client.worker import Worker, boot_process
+from resources.vllm.client.worker_pool import WorkerPool, process_count
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")
@@ -42,11 +43,18 @@ class ServedEngine(Engine):
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
+    worker_modules: ClassVar[tuple[str, ...]] = ()
+    """What a client process imports before its first job, so that no page waits for it."""
+
+    _spares: list[Worker] = PrivateAttr(default_factory=list)
     _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
         self.server.prepare()
+        count = process_count(self.processes)
+        if count > 1:
+            self._spares += [boot_process(self.worker_modules) for _ in range(count - len(self._spares))]
 
     @property
     def gpus(self) -> int:
@@ -84,6 +92,7 @@ class ServedEngine(Engine):
             retry=RetryPolicy(self.request_seconds, wait=self.retry_seconds),
             processes=self.processes,
             threads=self.threads,
+            spares=self._spares,
         )
         for made, figures in pool.run(jobs):
             for name, value in figures.items():

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 from resources.errors import EngineError
 from resources.recognition.vlm.chat_requests import Answer
 
@@ -48,9 +50,12 @@ class AnswerCache:
     def __init__(self, folder: Path, size: int) -> None:
         self._path = folder / "answers.sqlite"
         self._size = size
+        # SQLite waits for no other process while a file becomes one with a write-ahead log, or ceases to be.
+        self._alone = FileLock(f"{self._path}.lock", timeout=_BUSY_SECONDS)
         # Readers and one writer at a time never wait for each other, and a killed process leaves whole transactions.
         with _usable(self._path):
             folder.mkdir(parents=True, exist_ok=True)
+        with _usable(self._path), self._alone:
             self._database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
@@ -85,7 +90,7 @@ class AnswerCache:
 
     def close(self) -> None:
         """Remove what exceeds the size, and close the file."""
-        with self._lock, _usable(self._path):
+        with self._lock, _usable(self._path), self._alone:
             (count,) = self._database.execute("SELECT count(*) FROM answers").fetchone()
             if count > self._size:
                 with self._database:
@@ -107,7 +112,7 @@ def _usable(path: Path) -> Iterator[None]:
     """Turn what SQLite and the file system raise into one line."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError) as error:  # a lock that is not had in time is an OSError
         raise EngineError(
             f"{path} cannot be used ({error}): delete it, it only saves time, or free the disk it is on"
         ) from error

@@ -44,12 +44,18 @@ _JOBS_PER_DEATH = 100
 """A run of a thousand jobs outlives ten that kill their worker, one without progress ends soon."""
 
 
+def process_count(wanted: int) -> int:
+    """Client processes: as many as wanted, for 0 one for every four cores."""
+    return wanted or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+
+
 @dataclass
 class WorkerPool(Generic[Job, Ready, Result]):
     """Workers that have `slots` requests in flight together; `processes` of 1 are a thread of this process.
 
     `make` makes the handler in each worker. It must be picklable and importable, as jobs and results must be.
-    `lost` makes the result of a job that could not be done, from the reason. The pool has one run at a time.
+    `lost` makes the result of a job that could not be done, from the reason. `spares` are processes that are up
+    already; the pool takes from them first. The pool has one run at a time.
     """
 
     server: Server
@@ -59,6 +65,7 @@ class WorkerPool(Generic[Job, Ready, Result]):
     retry: RetryPolicy
     processes: int = 0
     threads: int = 2
+    spares: list[Worker] = field(default_factory=list)
     _run: "PoolRun[Job, Result] | None" = field(default=None, init=False)
     _metrics: dict[str, float | str] = field(default_factory=dict, init=False)
 
@@ -67,9 +74,12 @@ class WorkerPool(Generic[Job, Ready, Result]):
 
         `jobs` may go on for as long as there is work: they are taken as workers have room for them.
         """
-        processes = self.processes or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+        processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
-        start = partial(start_thread if processes == 1 else start_process, self.make, settings)
+        if processes == 1:
+            start = partial(start_thread, self.make, settings)
+        else:
+            start = partial(start_process, self.make, settings, self.spares)
         with ExitStack() as lease:
             run = self._run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
             try:
