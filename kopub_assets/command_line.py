@@ -1,20 +1,23 @@
 """What a person at a terminal sees of `dagster asset materialize` and `dg launch`: one line for what went wrong.
 
 Dagster prints a traceback for a wrong partition, a misspelt asset, a failed shard and Ctrl-C, and it has no hook to
-change that. So its two commands are changed where Python and click can be: the excepthook, the class of loggers, and
-the message of click's exceptions. Runs of the UI, of the daemon and of tests are left as they are.
+change that. So its two commands are changed where Python and click can be: the excepthook, the class of loggers, the
+message of click's exceptions, and what copies a step's output to the terminal. Runs of the UI, of the daemon and of
+tests are left as they are.
 """
 
+import io
 import logging
+import os
 import re
-import signal
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import dagster as dg
@@ -35,6 +38,8 @@ _REFUSALS = (
     dagster_errors.DagsterUnknownPartitionError,
 )
 """Errors in what was typed: a selection, a partition, a value of the configuration."""
+_LOOKS_EVERY = 0.1
+"""Seconds between two looks at what a step has written."""
 _waiting = threading.Event()
 
 
@@ -75,7 +80,7 @@ def install(assets: Sequence[str], shards: Sequence[str]) -> None:
     sys.excepthook = one_line
     # Dagster makes the logger that prints a run's events of this class.
     logging.setLoggerClass(_TerminalLogger)
-    compute_logs.execute_posix_tail = _ignoring_interrupts(compute_logs.execute_posix_tail)
+    compute_logs.execute_posix_tail = shown_to_the_end
 
 
 @contextmanager
@@ -158,27 +163,34 @@ def _end_as_stopped() -> None:
     click.ClickException.show, click.ClickException.exit_code = show, STOPPED_BY_HAND
 
 
-def _ignoring_interrupts(start: Callable[..., Any]) -> Callable[..., Any]:
-    """`start`, whose helper processes ignore Ctrl-C: they end with the command, and would print tracebacks first."""
-
-    @contextmanager
-    def started(*arguments: Any) -> Iterator[Any]:
-        with ExitStack() as helpers:
-            with _interrupts_ignored():
-                # A signal that is ignored stays so in the processes that are started.
-                pids = helpers.enter_context(start(*arguments))
-            yield pids
-
-    return started
-
-
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def shown_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
+    """Show in `stream` what a step writes into the file `path`, to its last line.
+
+    Dagster has two processes for each stream do it, and ends them before they have shown everything
+    (dagster-io/dagster#23336): of a short step, that is the reason why it failed.
+    """
     try:
-        yield
+        # While a step runs, the descriptor of the stream is that of the file.
+        shown = os.fdopen(os.dup(stream.fileno()), "wb")
+    except io.UnsupportedOperation:
+        yield (None, None)
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        with shown, open(path, "rb") as written, suppress(BrokenPipeError):
+            last = False
+            while not last:
+                # What was written before the end is there when the end is known.
+                last = over.wait(_LOOKS_EVERY)
+                shutil.copyfileobj(written, shown)
+                shown.flush()
+
+    copying = threading.Thread(target=show)
+    copying.start()
+    try:
+        yield (None, None)
     finally:
-        signal.signal(signal.SIGINT, handler)
+        over.set()
+        copying.join()

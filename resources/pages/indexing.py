@@ -18,8 +18,8 @@ from resources.files import replace_bytes
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
 from resources.pages.documents import shards
-from resources.pages.documents.folder import Document, LeftOut, find_documents, is_document, is_pdf
-from resources.pages.documents.pdf import DPI
+from resources.pages.documents.folder import Document, LeftOut, find_documents, is_document
+from resources.pages.documents.pdf import DPI, is_pdf
 from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural

@@ -7,8 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datasets import DatasetBuilder
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ROWS = 100
@@ -20,15 +24,7 @@ Counts = Mapping[str, int | str]
 
 def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
     """Read every row of `shards` of each config, in the order of the configs."""
-    from datasets.exceptions import DatasetsError
-
-    counted: dict[str, int | str] = {}
-    for config, of_config in shards.items():
-        try:
-            counted[config] = _rows(folder, config, of_config)
-        except (DatasetsError, ValueError, OSError) as error:
-            counted[config] = f"{type(error).__name__}: {error}"
-    return counted
+    return dict(_each(folder, shards))
 
 
 def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
@@ -53,10 +49,38 @@ def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, 
     return {config: counted.get(config, f"the process ended with {done.returncode}: {last}") for config in shards}
 
 
-def _rows(folder: Path, config: str, shards: Sequence[str]) -> int:
-    from datasets import IterableDataset, load_dataset_builder
+def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
+    from datasets.exceptions import DatasetsError
 
-    builder = load_dataset_builder(str(folder), config)
+    refusals = (DatasetsError, ValueError, OSError)
+    try:
+        opened = _opened(folder)
+    except refusals as error:
+        yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
+        return
+    for config, of_config in shards.items():
+        try:
+            yield config, _rows(opened(config), of_config)
+        except refusals as error:
+            yield config, f"{type(error).__name__}: {error}"
+
+
+def _opened(folder: Path) -> Callable[[str], "DatasetBuilder"]:
+    """What `load_dataset_builder` gives of a config, with the card parsed once for all of them."""
+    from datasets.load import dataset_module_factory, get_dataset_builder_class
+
+    module = dataset_module_factory(str(folder))
+    infos, known = module.dataset_infos or {}, dict(module.builder_kwargs)
+    named = known.pop("dataset_name", None)
+    builder = get_dataset_builder_class(module, dataset_name=named)
+    return lambda config: builder(
+        dataset_name=named, config_name=config, hash=module.hash, info=infos.get(config), **known
+    )
+
+
+def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
+    from datasets import IterableDataset
+
     files = (builder.config.data_files or {}).get("train")
     if not files:
         raise ValueError("its card names no file that is there")
@@ -70,7 +94,7 @@ def _rows(folder: Path, config: str, shards: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    for asked, keys in json.load(sys.stdin).items():
-        sys.stdout.write(json.dumps(count(Path(sys.argv[1]), {asked: keys})) + "\n")
+    for counted_config, rows in _each(Path(sys.argv[1]), json.load(sys.stdin)):
+        sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
         sys.stdout.flush()
     os._exit(0)

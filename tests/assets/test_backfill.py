@@ -39,6 +39,8 @@ query($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", valu
   ... on Runs { results { startTime assetSelection { path } } }
 } }
 """
+_CLIENT = httpx.Client(timeout=60)
+"""One for all questions: each would read the certificates anew."""
 PATIENCE = 240.0
 """Seconds: the backfill daemon looks for work every 30 s, and a run starts a process of its own."""
 
@@ -92,7 +94,7 @@ def test_a_backfill_over_all_shards(ui: str, home: Path, tmp_path: Path):
 
 
 def _ask(url: str, text: str, **variables: Any) -> dict[str, Any]:
-    answer = httpx.post(url, json={"query": text, "variables": variables}, timeout=60).json()
+    answer = _CLIENT.post(url, json={"query": text, "variables": variables}).json()
     assert "errors" not in answer, answer["errors"]
     return answer["data"]
 

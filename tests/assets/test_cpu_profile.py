@@ -29,7 +29,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     settings = load_settings()
     odd = [
         ("one_pixel", page_image(size=(1, 1))),
-        ("wide_20000", page_image(3, size=(20_000, 900))),
+        ("wide_20000", page_image(3, size=(20_000, 200))),
     ]
     platform = Platform.of(
         tmp_path_factory.mktemp("cpu"),

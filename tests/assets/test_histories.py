@@ -172,7 +172,7 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=int(os.environ.get("KOPUB_TEST_HISTORIES", "12")),
+    max_examples=int(os.environ.get("KOPUB_TEST_HISTORIES", "8")),
     stateful_step_count=int(os.environ.get("KOPUB_TEST_STEPS", "10")),
     derandomize="KOPUB_TEST_HISTORIES" not in os.environ,
     database=None,

@@ -1,12 +1,10 @@
 """A run that is killed at any moment costs what was in flight, and nothing else."""
 
-import multiprocessing
 import os
 import random
 import signal
 import time
 from collections import Counter
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +16,7 @@ from resources.release.dataset.released_files import part_path
 from resources.store.schemas import OCR_RESULTS
 from tests.support import kill_child
 from tests.support.corpora import pages, query
+from tests.support.forked import CONTEXT
 from tests.support.harness import Platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -32,11 +31,9 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     queries = [query("q1", "무엇인가?", "a_1")]
     platform = Platform.of(tmp_path / "killed", [pages(*shard) for shard in ids], queries)
     untouched = Platform.of(tmp_path / "untouched", [pages(*shard) for shard in ids], queries)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.kill_child"])
 
     started = time.monotonic()
-    _run_to_the_end(context, untouched)
+    _run_to_the_end(untouched)
     whole = time.monotonic() - started
 
     moments = random.Random(20)
@@ -44,7 +41,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     redone: set[str] = set()
     for _ in range(KILLS):
         already = len(platform.diary("recognition").pages)
-        child = context.Process(target=kill_child.build, args=(str(platform.home),))
+        child = CONTEXT.Process(target=kill_child.build, args=(str(platform.home),))
         child.start()
         child.join(moments.uniform(0, whole))
         if child.pid and child.is_alive():
@@ -53,7 +50,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
         redone |= finished & set(platform.diary("recognition").pages[already:])
         finished |= _finished(platform)
 
-    _run_to_the_end(context, platform)
+    _run_to_the_end(platform)
     assert not redone
     read = Counter(platform.diary("recognition").pages)
     assert set(read) == {page for shard in ids for page in shard}
@@ -69,8 +66,8 @@ def _content(platform: Platform, asset: str, shard: str) -> pa.Table:
     return table.filter(pc.field("path") != part_path("lineage", shard)) if asset == "hf_release" else table
 
 
-def _run_to_the_end(context: ForkServerContext, platform: Platform) -> None:
-    child = context.Process(target=kill_child.build, args=(str(platform.home),))
+def _run_to_the_end(platform: Platform) -> None:
+    child = CONTEXT.Process(target=kill_child.build, args=(str(platform.home),))
     child.start()
     child.join()
     assert child.exitcode == 0

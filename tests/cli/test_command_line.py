@@ -12,6 +12,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from kopub_assets.command_line import shown_to_the_end
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, ConfigError
 from resources.store.reachable import require_reachable
@@ -106,6 +107,14 @@ def test_a_failed_shard_is_told_without_a_stack(home: Path):
     assert failed.returncode == 1
     assert "shard_00: ocr_results of shard_00 has not been made yet: materialize ocr_results first" in failed.stderr
     assert "Stack Trace" not in failed.stderr
+
+
+def test_the_last_line_of_a_step_is_shown_however_short_it_was(tmp_path: Path):
+    written, terminal = tmp_path / "written", tmp_path / "terminal"
+    written.write_text("of an earlier step\n")
+    with terminal.open("w") as stream, shown_to_the_end(str(written), stream), written.open("a") as step:
+        step.write("why it failed\n")
+    assert terminal.read_text() == "of an earlier step\nwhy it failed\n"
 
 
 def test_ctrl_c_says_what_is_kept_and_the_next_run_keeps_it(home: Path):

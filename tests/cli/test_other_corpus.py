@@ -70,7 +70,7 @@ def test_no_page_of_the_old_corpus_is_found(platform: Platform):
 
 def test_tables_made_from_old_parents_are_old_too(platform: Platform):
     """The pages are of the new corpus, and so are their readings; the vectors are still those of the old texts."""
-    assert platform.run("raw_pages,layout_regions,ocr_results", last="shard_01").success
+    platform.make("raw_pages", "layout_regions", "ocr_results")
     with pytest.raises(CannotSearch, match="another corpus"):
         searcher(platform).search("화면 밝기")
 
@@ -85,7 +85,7 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
     """What the vectors were made from is not in the store any more; it was of the same corpus."""
-    assert platform.run(SEARCHED, last="shard_01").success
+    platform.make(*SEARCHED.split(","))
     table = platform.store.read("ocr_results", "shard_00")
     metadata = platform.store.metadata("ocr_results", "shard_00")
     platform.store.write("ocr_results", "shard_00", table.slice(1), {**metadata, "content": "other"})
@@ -102,7 +102,7 @@ def test_status_tells_old_tables_from_made_ones(platform: Platform, monkeypatch:
     assert "last run" not in text
     assert "current" not in text
 
-    assert platform.run("raw_pages", last="shard_01").success
+    platform.make("raw_pages")
     lines = shown(platform, monkeypatch)
     assert row(lines, "raw_pages")[:5] == ["raw_pages", "2/2", "0", "4", "4"]
     assert row(lines, "raw_pages")[-1] == "4"
@@ -110,7 +110,7 @@ def test_status_tells_old_tables_from_made_ones(platform: Platform, monkeypatch:
 
 
 def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    assert platform.run("raw_pages", last="shard_01").success
+    platform.make("raw_pages")
     store = platform.store
     table, metadata = store.read("raw_pages", "shard_00"), store.metadata("raw_pages", "shard_00")
     rows = table.to_pylist()
@@ -133,16 +133,18 @@ def test_doubts_are_of_the_new_corpus(
 
 def test_export_and_publish_refuse_a_mixture(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     assert platform.run(SEARCHED, first="shard_00").success
-    with pytest.raises(KopubError, match=r"^raw_pages of shard_01 was made from another corpus than .* run `dagster"):
+    with pytest.raises(
+        KopubError, match=r"^raw_pages of shard_01 was made from another corpus than .* run `kopub run`"
+    ):
         require_indexed(settings(platform, monkeypatch), ASSETS)
 
 
 def test_a_table_with_one_old_parent_is_old(platform: Platform):
     """The readings are of the old layout, although the pages are new."""
-    assert platform.run("raw_pages", last="shard_01").success
+    platform.make("raw_pages")
     stale = platform.store.metadata("layout_regions", "shard_00")
     table = platform.store.read("layout_regions", "shard_00")
-    assert platform.run("layout_regions", last="shard_01").success
+    platform.make("layout_regions")
     platform.store.write("layout_regions", "shard_00", table, stale)
     # The shard whose parents do not belong together is refused, and its readings stay those of the other corpus.
     assert failure(platform.run("ocr_results", last="shard_01")).startswith("shard_00: layout_regions of shard_00 was")

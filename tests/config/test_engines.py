@@ -13,10 +13,10 @@ import pytest
 from resources.config.settings import ROOT, read_settings
 from resources.errors import ConfigError
 from resources.pages.indexing import index
+from tests.support import forked
 from tests.support.corpora import pages, write_corpus
 from tests.support.dagster_home import make_dagster_home
 
-BIN = Path(sys.executable).parent
 EXAMPLE = ROOT / "docs" / "examples" / "engine"
 BLOCKS = re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / "extend.md").read_text("utf-8"), re.DOTALL)
 READS = f'["{sys.executable}", "-c", "import sys; print(sys.stdin.buffer.read()[1:4].decode(), \'안녕\')"]'
@@ -39,14 +39,7 @@ def run(folder: Path, home: Path, *command: str, **environment: str) -> subproce
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
     mine = {"PYTHONPATH": path, "KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
-    return subprocess.run(
-        [str(BIN / command[0]), *command[1:]],
-        cwd=ROOT,
-        env=inherited | mine | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forked.run(command, inherited | mine | environment)
 
 
 @pytest.mark.services
@@ -155,7 +148,7 @@ def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    command = [str(BIN / "kopub"), "shards"]
+    command = [str(Path(sys.executable).with_name("kopub")), "shards"]
     refused = subprocess.run(
         command, env=inherited | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
     )

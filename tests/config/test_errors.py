@@ -1,8 +1,6 @@
 """A profile, a variable or a value that cannot be used is one line that says what is possible."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ from fsspec.registry import known_implementations
 from resources.config.settings import ROOT
 from resources.errors import ConfigError
 from tests.config.conftest import CPU, Load
+from tests.support import forked
 
-KOPUB = Path(sys.executable).parent / "kopub"
 DEEP = 100_000
 
 
@@ -279,14 +277,7 @@ def test_a_store_that_can_be_opened_is_left_as_it_is(url: str, load: Load):
 )
 def test_a_command_prints_that_line_and_no_traceback(environment: dict[str, str], line: str, tmp_path: Path):
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
-    refused = subprocess.run(
-        [str(KOPUB), "status"],
-        env=inherited | {"KOPUB_HOME": str(tmp_path)} | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    refused = forked.run(["kopub", "status"], inherited | {"KOPUB_HOME": str(tmp_path)} | environment)
     assert refused.returncode == 1
     assert refused.stderr.startswith(line)
     assert refused.stderr.count("\n") == 1

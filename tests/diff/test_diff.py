@@ -115,7 +115,7 @@ def make(
         "recognition": DrawnReader(drawn=told),
         "embedding": TurnedEmbedder(turn=turn, dim=dim),
     }
-    assert platform.run(select).success
+    platform.make(*select.split(","))
 
 
 def told(kopub: Callable[..., Result], *words: str) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def test_hostile_text_is_shown_as_text_and_the_page_stays_small(
 ):
     make(platform, a_1=one("그대로"))
     evil = '<script>alert(1)</script>"><img src=x onerror=alert(1)>\x00\x1b[31m\u202e]]>{{ 7 * 7 }}'
-    make(platform, a_1=[("text", (10, 10, 150, 50), evil + "가" * 1_000_000)])
+    make(platform, a_1=[("text", (10, 10, 150, 50), evil + "가" * 250_000)])
     file = tmp_path / "diff.html"
     result = kopub("shard_00", "--html", str(file))
     assert result.exit_code == 0

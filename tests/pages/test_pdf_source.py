@@ -87,6 +87,12 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each index starts its processes: of a page or two, one will do."""
+    monkeypatch.setattr(pool, "_MOST", 1)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> Folder:
     """With three pages to the shard."""
@@ -353,6 +359,14 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     assert isinstance(answers[1], bytes)
 
 
+def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
+    path = folder.put("a.pdf")
+    with DocumentPool(2) as processes:
+        assert list(processes.pages([path])) == [1]
+        assert len(list(processes.render([(path, 0)], 72))) == 1
+        assert sum(worker._process is not None for worker in processes._workers) == 1
+
+
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
@@ -605,7 +619,7 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     assert not (folder.home / "shards.json").exists()
     again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SAMPLES.parent, env=environment)
     assert len(re.findall("300 pages kept", again.stdout)) == len(kept)
-    assert again.stdout.splitlines()[-1] == f"{folder.home}: 3 shards, 900 pages, 0 queries"
+    assert f"{folder.home}: 3 shards, 900 pages, 0 queries" in again.stdout.splitlines()
     assert kept.items() <= folder.files().items()
     assert list((folder.home / "rendered").glob(".*.tmp")) == []
 

@@ -1,6 +1,7 @@
 """A release on its way to the Hub: the real client against a double that fails in the ways the Hub does."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from resources.release.hub.repository import HubTarget
 from resources.retrieval import run_history
 from resources.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
+from tests.support import commands
 from tests.support.released import ReleasedCorpus, changed, contents, front_matter, page_tables
 
 TEXTS = {"README.md", "SHA256SUMS", "manifest.json", "ATTRIBUTION.md"}
@@ -37,12 +39,18 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("corpus")
+    ReleasedCorpus(home).put(page_tables(0), page_tables(1))
+    return home
+
+
 @pytest.fixture
-def corpus(tmp_path: Path) -> ReleasedCorpus:
+def corpus(prepared: Path, tmp_path: Path) -> ReleasedCorpus:
     """Two shards of three pages, one page of each lost: more than the gate lets pass in earnest."""
-    corpus = ReleasedCorpus(tmp_path)
-    corpus.put(page_tables(0), page_tables(1))
-    return corpus
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    return ReleasedCorpus(tmp_path)
 
 
 def only_once(hub: WritableHub) -> bool:
@@ -437,24 +445,13 @@ def test_nothing_that_is_written_holds_the_token(hub: WritableHub, corpus: Relea
     assert not [path for path, content in contents(corpus.home).items() if WRITER.encode() in content]
 
 
-def kopub(hub: WritableHub, home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own: the client reads its settings when it is imported."""
-    settings = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER, "HF_HOME": str(home / "hf")}
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-    return subprocess.run(
-        [sys.executable, "-c", "from kopub_cli.main import main; main()", *command],
-        cwd=ROOT,
-        env=inherited | settings | {"KOPUB_HOME": str(home), "KOPUB_HUB__REPO": REPO} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def kopub(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return commands.kopub({"KOPUB_HOME": str(home), "KOPUB_HUB__REPO": REPO} | environment, *command)
 
 
-@pytest.mark.services
 def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, corpus: ReleasedCorpus):
     open_gates = {"KOPUB_GATES__OVERRIDE": "a trial"}
-    dry = kopub(hub, corpus.home, "publish", "--dry-run", **open_gates)
+    dry = kopub(corpus.home, "publish", "--dry-run", **open_gates)
     assert dry.returncode == 0, dry.stderr
     assert {method for method, _ in hub.asked} == {"GET"}
     size = (corpus.folder / "data/pages/shard_00.parquet").stat().st_size
@@ -464,7 +461,7 @@ def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, co
         "0 files changed: 0 bytes, 0 rows",
         "0 files removed: 0 bytes, 0 rows",
     ]
-    done = kopub(hub, corpus.home, "publish", "--tag", "v1", **open_gates)
+    done = kopub(corpus.home, "publish", "--tag", "v1", **open_gates)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{hub.url}/datasets/{REPO}/commit/{hub.head.oid}, tag v1"
     assert hub.tags == {"v1": hub.head.oid}
@@ -472,14 +469,13 @@ def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, co
     assert WRITER not in dry.stdout + dry.stderr + done.stdout + done.stderr
 
 
-@pytest.mark.services
 def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corpus: ReleasedCorpus):
     measured = {"shard_00": {"parsed_texts": "texts of shard_00"}, "shard_01": {"parsed_texts": "older texts"}}
     known = {"retriever": "text", "convention": "any", "query_type": "all", "metric": "recall@10", "dropped": True}
     row = {**known, "queries": 9, "value": 0.5, "low": 0.25, "high": 0.75}
     scores = pa.Table.from_pylist([row], RETRIEVAL_SCORES)
     run_history.write_scores(corpus.store, scores, "i", "", measured)
-    stale = kopub(hub, corpus.home, "publish")
+    stale = kopub(corpus.home, "publish")
     assert stale.returncode == 1
     assert stale.stderr.startswith(
         "Error: not published: retrieval was not measured on what is released of 1 shards, shard_01 first: "
@@ -487,22 +483,21 @@ def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corp
     )
     assert len(stale.stderr.splitlines()) == 1
     assert not hub.asked
-    told = kopub(hub, corpus.home, "publish", KOPUB_GATES__OVERRIDE="a trial")
+    told = kopub(corpus.home, "publish", KOPUB_GATES__OVERRIDE="a trial")
     assert told.returncode == 0, told.stderr
     card = hub.head.files["README.md"].content.decode()
     assert "retrieval was not measured on what is released of 1 shards" in card
     assert "recall@10" not in card
 
 
-@pytest.mark.services
 def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: ReleasedCorpus):
-    nobody = kopub(hub, corpus.home, "publish", KOPUB_HUB__REPO="")
+    nobody = kopub(corpus.home, "publish", KOPUB_HUB__REPO="")
     assert (nobody.returncode, nobody.stdout) == (1, "")
     assert nobody.stderr == "Error: no repository is configured: set hub.repo in the profile, or KOPUB_HUB__REPO\n"
-    reader = kopub(hub, corpus.home, "publish", HF_TOKEN=READER)
+    reader = kopub(corpus.home, "publish", HF_TOKEN=READER)
     assert reader.returncode == 1
     assert reader.stderr.startswith(f"Error: {REPO}: the token may not write to it (")
     assert len(reader.stderr.splitlines()) == 1
     assert READER not in reader.stderr
-    pushing = kopub(hub, corpus.home, "shards", KOPUB_HUB__PUSH="true")
+    pushing = kopub(corpus.home, "shards", KOPUB_HUB__PUSH="true")
     assert pushing.stderr.startswith("Error: profile cpu: hub has no key 'push'")

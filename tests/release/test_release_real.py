@@ -1,4 +1,4 @@
-"""Real pages released, one of them changed, and released again: four pages of the samples.
+"""Real pages released, one of them changed, and released again: two pages of the samples.
 
 KOPUB_TEST_PAGES names a folder of shards to take all pages of instead.
 """
@@ -30,7 +30,7 @@ def real_pages(home: Path) -> list[list[Page]]:
     if PAGES:
         index(PAGES, home)
     corpus = Corpus(home=str(home if PAGES else SAMPLES))
-    rows = [row for shard in corpus.manifest.keys for row in list(corpus.rows(shard))[: None if PAGES else 2]]
+    rows = [row for shard in corpus.manifest.keys for row in list(corpus.rows(shard))[: None if PAGES else 1]]
     found: list[Page] = [(row.page_id, bytes(row.data)) for row in rows if row.data is not None]
     return [found[: len(found) // 2], found[len(found) // 2 :]]
 

@@ -1,9 +1,10 @@
 """`kopub verify`: a sound release has no problem, and each thing that can be wrong with one is a line."""
 
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
@@ -13,14 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import DatasetCard, constants
 
-from resources.config.settings import ROOT
 from resources.release import local
 from resources.release.dataset.parquet import write
-from resources.release.loading import count_apart
+from resources.release.loading import count, count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
-from tests.doubles.writable_hub import WRITER, WritableHub
+from tests.doubles.writable_hub import WritableHub
+from tests.support import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of
 
 
@@ -30,10 +32,16 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "r"
+    release_of(folder, page_tables(0), page_tables(1))
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    release_of(tmp_path / "r", page_tables(0), page_tables(1))
-    return tmp_path / "r"
+def folder(prepared: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(prepared, tmp_path / "r")
 
 
 def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], shard: str = "shard_01") -> None:
@@ -153,6 +161,14 @@ def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
     assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
 
 
+def test_the_card_is_parsed_once_for_all_configs(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[str] = []
+    parse = DatasetCard.load
+    monkeypatch.setattr(DatasetCard, "load", lambda path: parsed.append(path) or parse(path))
+    assert count(folder, {"pages": ["shard_00"], "regions": ["shard_00"], "queries": []}).keys() >= {"pages", "regions"}
+    assert len(parsed) == 1
+
+
 def test_rows_that_datasets_does_not_give_are_a_line(folder: Path):
     card = folder / "README.md"
     text = card.read_text("utf-8").replace("data/crops/*.parquet", "data/crops/shard_00.parquet")
@@ -247,57 +263,37 @@ def test_another_run_that_writes_a_shard_does_not_make_the_others_unsound(folder
     assert "data/crops/shard_02.parquet is not listed in manifest.json" in found
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[WritableHub]:
-    hub = WritableHub("someone/pages")
-    with hub.serve():
-        yield hub
-
-
-def kopub(hub: WritableHub, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return python(hub, home, "-c", "from kopub_cli.main import main; main()", *command)
-
-
-def python(hub: WritableHub, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    settings = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER, "HF_HOME": str(home / "hf")}
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "KOPUB_HOME": str(home)} | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def kopub(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return commands.kopub({"KOPUB_HOME": str(home)}, *command)
 
 
 @pytest.mark.slow
-@pytest.mark.services
 def test_the_command_says_what_is_wrong_and_fails(folder: Path, tmp_path: Path, hub: WritableHub):
-    sound = kopub(hub, tmp_path, "verify", str(folder))
+    sound = kopub(tmp_path, "verify", str(folder))
     assert (sound.returncode, sound.stdout) == (0, f"{folder} is sound\n")
     (folder / "data/qrels/shard_01.parquet").unlink()
-    broken = kopub(hub, tmp_path, "verify", str(folder))
+    broken = kopub(tmp_path, "verify", str(folder))
     assert (broken.returncode, broken.stdout) == (1, "data/qrels/shard_01.parquet is missing\n")
-    nothing = kopub(hub, tmp_path, "verify", str(tmp_path / "nothing"))
+    nothing = kopub(tmp_path, "verify", str(tmp_path / "nothing"))
     assert nothing.returncode == 1
     assert nothing.stderr.startswith(f"Error: {tmp_path}/nothing is neither a folder nor a repository")
 
 
 @pytest.mark.slow
-@pytest.mark.services
-def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: WritableHub):
+def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: WritableHub, monkeypatch: pytest.MonkeyPatch):
     corpus = ReleasedCorpus(tmp_path)
     corpus.put(page_tables(0), page_tables(1))
-    assert python(hub, tmp_path, "-m", "tests.support.push_child", str(tmp_path), "someone/pages").returncode == 0
+    corpus.push("someone/pages")
     tag = next(iter(hub.tags))
-    sound = kopub(hub, tmp_path, "verify", "someone/pages", "--revision", tag)
+    sound = kopub(tmp_path, "verify", "someone/pages", "--revision", tag)
     assert sound.returncode == 0, sound.stdout + sound.stderr
     hub.head.files["data/pages/shard_00.parquet"] = hub.head.files["data/pages/shard_01.parquet"]
-    unsound = kopub(hub, tmp_path / "other", "verify", "someone/pages", "--revision", tag)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "of another person"))
+    unsound = kopub(tmp_path, "verify", "someone/pages", "--revision", tag)
     assert unsound.returncode == 1
     assert "data/pages/shard_00.parquet has another SHA-256" in unsound.stdout
-    nowhere = kopub(hub, tmp_path, "verify", "someone/pages", "--revision", "nowhere")
+    nowhere = kopub(tmp_path, "verify", "someone/pages", "--revision", "nowhere")
     assert nowhere.stderr == "Error: someone/pages: it has no such branch, tag or commit\n"
-    missing = kopub(hub, tmp_path, "verify", "no/such")
+    missing = kopub(tmp_path, "verify", "no/such")
     assert missing.stderr.startswith("Error: no/such: no such dataset")
     assert len(missing.stderr.splitlines()) == 1

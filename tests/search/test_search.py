@@ -1,10 +1,10 @@
 """Search through its front doors: what is found, what is said when nothing can be, and that no answer is stale."""
 
 import json
-import subprocess
-import sys
+import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import ClassVar
@@ -26,6 +26,7 @@ from resources.search.search_options import By
 from resources.search.searcher import CannotSearch, Searcher, as_json
 from resources.states import State
 from tests.cli.test_cli import run
+from tests.support import forked
 from tests.support.corpora import pages
 from tests.support.harness import Platform
 
@@ -65,7 +66,7 @@ SEARCHED = "raw_pages,layout_regions,ocr_results,parsed_texts,corpus_text_embedd
 def made(home: Path, select: str = SEARCHED, **texts: str) -> Platform:
     platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], [])
     platform.engines = {"embedding": HashedEmbedder(), "recognition": Typist(texts={**TEXTS, **texts})}
-    assert platform.run(select, last="shard_01").success
+    platform.make(*select.split(","))
     return platform
 
 
@@ -147,7 +148,7 @@ def test_images_and_texts_are_fused(tmp_path: Path):
     seen = {"a_1": "표지", "a_2": "밝기 화면", "b_1": "그래프 밝기", "b_2": "사진"}
     embedder = TwoWayEmbedder(says=seen)
     platform.engines = {"embedding": embedder, "recognition": Typist(texts=TEXTS)}
-    assert platform.run(f"{SEARCHED},corpus_image_embeddings", last="shard_01").success
+    platform.make(*SEARCHED.split(","), "corpus_image_embeddings")
     ranked = {by: searcher(platform, embedder).search("화면 밝기", by=by) for by in (None, By.TEXT, By.IMAGE)}
     assert ranked[None].by is By.FUSION
     assert ranked[By.TEXT].hits[0].page.page_id == "a_1"
@@ -194,7 +195,7 @@ def test_no_answer_is_stale(tmp_path: Path):
     long_lived = searcher(platform)
     assert long_lived.search("프린터 용지").hits[0].page.page_id == "a_2"
     platform.engines["recognition"] = Typist(texts={**TEXTS, "b_1": "프린터 용지", "a_2": "달력"})
-    assert platform.run(SEARCHED, last="shard_01").success
+    platform.make(*SEARCHED.split(","))
     for now in (long_lived, searcher(platform)):
         best = now.search("프린터 용지").hits[0]
         assert (best.page.page_id, best.match.passage.text) == ("b_1", "프린터 용지")
@@ -365,11 +366,9 @@ def test_two_processes_share_the_folder(tmp_path: Path):
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"
         " home / 'search'); print(s.search('화면').hits[0].page.page_id)"
     )
-    both = [
-        subprocess.Popen([sys.executable, "-c", code, str(platform.home)], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    assert [process.communicate()[0] for process in both] == ["a_1\n", "a_1\n"]
+    with ThreadPoolExecutor() as at_once:
+        both = list(at_once.map(lambda _: forked.run(["python", "-c", code, str(platform.home)], os.environ), range(2)))
+    assert [process.stdout for process in both] == ["a_1\n", "a_1\n"]
 
 
 def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):

@@ -127,7 +127,7 @@ def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
         TwoWayEmbedder(says={}),
     )
     platform.engines["embedding"] = embedder
-    assert platform.run("corpus_text_embeddings", last="shard_01").success
+    platform.make("corpus_text_embeddings")
     app = search_app(searcher(platform, embedder), Corpus(home=str(tmp_path)))
     visitor = TestClient(app, base_url="http://127.0.0.1")
     choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/").text)

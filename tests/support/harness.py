@@ -3,8 +3,10 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
@@ -12,6 +14,8 @@ import pyarrow as pa
 from definitions import definitions_of
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.materialize.asset import Run
+from kopub_assets.materialize.checks import Problems
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.config.settings import Settings
@@ -62,7 +66,7 @@ class Platform:
     def settings(self) -> Settings:
         """The settings of a process that starts now, with the engines as they are now."""
         engines = {name: resource for name, resource in self.resources().items() if name != "profile"}
-        return replace(Settings.of(self.home, _CPU, "cpu"), **engines)
+        return replace(_settings(self.home), **engines)
 
     @property
     def definitions(self) -> dg.Definitions:
@@ -111,6 +115,17 @@ class Platform:
             raise_on_error=False,
         )
 
+    def make(self, *assets: str) -> None:
+        """Make tables of all shards by the assets' own loop; no run of Dagster knows of it, which halves the time."""
+        declared = self.graph.declared(self.resources())
+        shards = tuple(next(iter(declared.values())).corpus.manifest.keys)
+        made_by = str(uuid4())
+        for name in self.graph.names:
+            if name in assets:
+                asset = declared[name]
+                run = Run(made_by, shards, Problems(asset.checks, {}), _silent, _silent)
+                asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
+
     def rows(self, asset: str, shard: str = "shard_00") -> dict[str, dict[str, Any]]:
         """The rows of a table by page or query id."""
         table = self.store.read(asset, shard)
@@ -155,6 +170,15 @@ def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
         before.close()
         after.close()
     return copy
+
+
+@cache
+def _settings(home: Path) -> Settings:
+    return Settings.of(home, _CPU, "cpu")
+
+
+def _silent(line: str) -> None:
+    """Nobody reads the log."""
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:

@@ -19,6 +19,7 @@ from kopub_assets.upgrades.sensor import NAME
 from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
+from tests.support import forked
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.dagster_home import make_dagster_home
 
@@ -62,14 +63,8 @@ class Live:
 
     def build(self, shards: str) -> None:
         command = ["dagster", "asset", "materialize", "--select", BUILT, "--partition-range", shards]
-        done = subprocess.run(
-            [sys.executable, "-m", *command, "-m", "definitions"],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        done = forked.run([*command, "-m", "definitions"], self.environment)
+        assert done.returncode == 0, done.stderr[-3000:]
 
     @contextmanager
     def daemon(self) -> Iterator[None]:

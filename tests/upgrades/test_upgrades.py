@@ -2,9 +2,9 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +23,7 @@ from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
+from tests.support import forked
 from tests.support.corpora import page_image, pages, query, write_corpus
 from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform, Prepared
@@ -57,10 +58,13 @@ class Nights:
         }
 
     def make(self, requested: Requested) -> None:
-        """Make what was requested, as its backfill would."""
+        """Make what was requested, as its backfill would: the shards of the same assets in one run."""
+        shards: dict[str, list[str]] = {}
         for shard in sorted({shard for some in requested.values() for shard in some if shard}):
             assets = ",".join(asset for asset, some in requested.items() if shard in some)
-            assert self.platform.run(assets, shard).success
+            shards.setdefault(assets, []).append(shard)
+        for assets, together in shards.items():
+            assert self.platform.run(assets, together[0], together[-1]).success
 
     def aftermath(self, hours: float) -> list[Requested]:
         """What the next ticks of the night request, one after the other, when each is made at once."""
@@ -345,23 +349,37 @@ def test_an_upgrade_that_is_taken_back_computes_nothing(platform: Platform, nigh
 BLOCKS = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
 
 
-def _script(kind: str, text: str) -> str:
-    if kind == "python":
-        return f"python -W ignore - <<'END'\n{text}END\n"
-    return "".join(line.removeprefix("$ ") + "\n" for line in text.splitlines() if line.startswith("$ "))
-
-
 def _shown(kind: str, text: str, after: str | None) -> list[str]:
     if kind == "python":
         return (after or "").splitlines()
     return [line for line in text.splitlines() if not line.startswith("$ ")]
 
 
+def _said(kind: str, text: str, environment: dict[str, str]) -> str:
+    """What a block prints, on both streams; what it exports is in `environment` from then on."""
+    if kind == "python":
+        return _of(forked.run(["python", "-"], environment, text))
+    said = ""
+    for line in (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")):
+        command, _, piped = line.partition(" | ")
+        name, *words = shlex.split(command)
+        if name == "export":
+            environment |= dict(word.split("=", 1) for word in words)
+            continue
+        done = forked.run([name, *words], environment)
+        said += _of(forked.run(shlex.split(piped), environment, done.stdout) if piped else done)
+    return said
+
+
+def _of(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.services
 @pytest.mark.timeout(600)
 def test_the_example_of_the_documentation(tmp_path: Path):
-    """Its commands, one after the other in one shell, show what it says they do."""
+    """Its commands, one after the other, show what it says they do."""
     blocks = BLOCKS.findall((ROOT / "docs" / "upgrades.md").read_text())
     assert len(blocks) == 6
     index(str(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")], QUERIES[1:])), tmp_path / "home")
@@ -370,23 +388,11 @@ def test_the_example_of_the_documentation(tmp_path: Path):
     environment = inherited | {
         "KOPUB_HOME": str(tmp_path / "home"),
         "DAGSTER_HOME": str(tmp_path / "dagster"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONWARNINGS": "ignore",
         "COLUMNS": "200",
     }
-    mark = "--- end of a block"
-    script = "".join(f"{_script(kind, text)}echo '{mark}'\n" for kind, text, _ in blocks)
-    done = subprocess.run(
-        ["bash"],
-        input=f"exec 2>&1\n{script}",
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    said = re.sub(r"^.* - dagster - .*\n", "", done.stdout, flags=re.MULTILINE)
-    for (kind, text, after), out in zip(blocks, said.split(mark)[:-1], strict=True):
+    for kind, text, after in blocks:
+        out = re.sub(r"^.* - dagster - .*\n", "", _said(kind, text, environment), flags=re.MULTILINE)
         expected = "\n".join(_shown(kind, text, after))
         pattern = re.escape(expected).replace(re.escape("..."), "(?s:.*)")
         assert re.search(pattern, out), f"{expected}\n--- but it says\n{out}"

@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 from resources.errors import SourceError
 from resources.files import file_sha256
 from resources.pages import ids
-from resources.pages.documents import pictures
+from resources.pages.documents import pdf, pictures
+from resources.pages.documents.pdf import is_pdf
 from resources.pages.names import natural
 from resources.printable import spelt
 
-PDF = ".pdf"
 _OFFICE = frozenset(
     [".doc", ".docx", ".hwp", ".hwpx", ".odp", ".ods", ".odt", ".pages", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx"]
 )
@@ -87,11 +87,6 @@ def find_documents(source: Path) -> Found:
     return Found(documents, left_out)
 
 
-def is_pdf(path: Path) -> bool:
-    """Whether a path is that of a PDF, by its suffix."""
-    return path.suffix.lower() == PDF
-
-
 def is_document(path: Path) -> bool:
     """Whether a path is that of a PDF or an image. A broken link counts as one: it is reported as unreadable."""
     return _no_document(path) is None
@@ -108,7 +103,7 @@ def _no_document(path: Path) -> str | None:
         return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
         return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
-    return None if suffix == PDF or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
+    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pypdfium2 import PdfDocument
 
+SUFFIX = ".pdf"
 DPI = 300
 """The usual resolution of scans, which OCR engines expect; the pages of SDS KoPub have it too."""
 _POINTS = 72
@@ -29,6 +30,11 @@ def version() -> str:
     from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
 
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
+
+
+def is_pdf(path: Path) -> bool:
+    """Whether a path is that of a PDF, by its suffix."""
+    return path.suffix.lower() == SUFFIX
 
 
 class Pdfs:

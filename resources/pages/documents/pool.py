@@ -16,12 +16,11 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage
-from resources.pages.documents.folder import is_pdf
-from resources.pages.documents.pdf import Pdfs
+from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.printable import first_line
 
@@ -51,7 +50,8 @@ class DocumentPool:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
         self._workers = [_Worker(seconds) for _ in range(self._count)]
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        # The one that worked last is asked first, so that no process starts while another has nothing to do.
+        self._idle: LifoQueue[_Worker] = LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
 

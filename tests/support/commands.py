@@ -1,0 +1,32 @@
+"""`kopub` in the process of the tests, where the client of the Hub knows only the double."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from unittest.mock import patch
+
+from kopub_cli.main import main
+from resources.config.settings import load_settings
+
+
+def kopub(environment: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+    """What the command prints and how it ends, with `environment` in place of that of this process's settings."""
+    load_settings.cache_clear()
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    with (
+        patch.dict(os.environ, others | environment, clear=True),
+        patch.object(sys, "argv", ["kopub", *command]),
+        redirect_stdout(StringIO()) as said,
+        redirect_stderr(StringIO()) as complained,
+    ):
+        status: int | str | None = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            load_settings.cache_clear()
+    return subprocess.CompletedProcess(list(command), int(status or 0), said.getvalue(), complained.getvalue())
