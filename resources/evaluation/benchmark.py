@@ -1,0 +1,138 @@
+"""What a benchmark is: samples with pictures and known answers, and what the platform read of them. Pure.
+
+An adapter (`resources/evaluation/registry.py`) loads a `Benchmark` from a folder. Its samples are indexed as a corpus
+and read by the assets; the tables say a `Reading` of each; `resources/evaluation/scoring.py` compares the two.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources.evaluation.gold import Gold
+from resources.layout.regions import Task
+from resources.recognition.read_regions import ReadRegion
+from resources.states import LOST, State
+
+WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+"""The box of a region that is the whole picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Where the image of a sample is; nothing is opened before `read`.
+
+    `path` is the file that holds it: an image, a PDF of which it is `page` (from 1), or a table (Arrow, Parquet) from
+    which `load` takes the bytes.
+    """
+
+    path: Path
+    page: int | None = None
+    load: Callable[[], bytes] | None = field(default=None, compare=False)
+
+    def read(self) -> bytes:
+        """The encoded image: as it is stored, or the page of the PDF as a PNG.
+
+        Raises `OSError` for a file that cannot be read, `UndecodableImage` for a PDF that cannot be drawn.
+        """
+        if self.load is not None:
+            return self.load()
+        if self.page is None:
+            return self.path.read_bytes()
+        from resources.pages.pdf.rendering import DPI, Renderer
+
+        return Renderer().render(self.path, self.page - 1, DPI)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRegion:
+    """A region that the benchmark gives, so that no layout is detected.
+
+    `bbox` is (x1, y1, x2, y2) as shares of width and height, each 0 to 1.
+    """
+
+    label: str
+    task: Task
+    bbox: tuple[float, float, float, float] = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One picture with its known answer.
+
+    `id` is unique in the benchmark and a page id of the corpus that is made of it. `document` is shared by the pages
+    of one document: intervals are over documents. `slices` are the parts of the benchmark that the sample is in,
+    {"language": "korean"}. `regions` are given boxes; None lets the layout detector find them.
+    """
+
+    id: str
+    document: str
+    picture: Picture | None
+    slices: Mapping[str, str]
+    gold: Gold
+    regions: tuple[GivenRegion, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something in the folder that is no sample, and why: one line for a person."""
+
+    what: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """The samples of a folder in the order of their ids, and everything in it that could not be one.
+
+    `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be
+    had) are what a publication of the scores must name.
+    """
+
+    name: str
+    version: str
+    licence: str
+    source: str
+    samples: Sequence[Sample]
+    left_out: Sequence[LeftOut] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the tables of the platform say of one sample.
+
+    `state` is that of the page in `ocr_results`, or of the first table before it that lost the page; None is a sample
+    of which there is no row. `markdown` is that of `ocr_results`, `text` that of `parsed_texts`, `regions` are
+    layout and readings joined, in reading order.
+    """
+
+    state: State | None
+    reason: str | None = None
+    markdown: str = ""
+    text: str = ""
+    regions: Sequence[ReadRegion] = ()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the sample is to score worst whatever its gold: failed, quarantined or missing."""
+        return self.state is None or self.state in LOST
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One metric of one sample, or of the whole benchmark where `sample` is None.
+
+    `value` is None where it could not be computed; `skipped_reason` then says why. `size` is what the value is a
+    share of (characters, nodes, facts): the weight of the sample in a pooled mean. `lost` is a worst value that
+    stands for a reading that is not there. `notes` say what was wrong, one line each, for people.
+    """
+
+    sample: str | None
+    metric: str
+    value: float | None
+    size: float = 1.0
+    skipped_reason: str | None = None
+    lost: bool = False
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The benchmarks by name: the one place where an adapter is registered."""
