@@ -147,7 +147,7 @@ def retrieval_lines(
     Scores of tables that are of another corpus, or were replaced since, are not shown.
     """
     from resources.retrieval.comparison import headline, significant_drops
-    from resources.retrieval.run_history import ALL, SCORES, is_of_tables_now
+    from resources.retrieval.run_history import ALL, HISTORY, SCORES
     from resources.store.schemas import RETRIEVAL_SCORES
 
     if not store.has(SCORES, ALL):
@@ -155,7 +155,7 @@ def retrieval_lines(
     scores = store.read(SCORES, ALL)
     if not scores.schema.equals(RETRIEVAL_SCORES) or not scores.num_rows:
         return [], []
-    if not is_of_tables_now(store, keys, is_of_corpus):
+    if not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
         return [f"scores   none of the tables as they are now: materialize {SCORES}"], []
     shown = ("ndcg@10", "recall@1", "recall@5", "recall@10")
     each = [

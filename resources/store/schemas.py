@@ -136,7 +136,6 @@ def retrieval_runs(metrics: Iterable[str]) -> pa.Schema:
     )
 
 
-RETRIEVAL_PAGES = pa.schema([PAGE_ID])
 RETRIEVAL_TOKENS = pa.schema([PAGE_ID, _column("tokens", pa.list_(pa.string()), "Content morphemes.", nullable=False)])
 
 _VECTOR = "float16 of L2 norm 1; null unless the state is ok."

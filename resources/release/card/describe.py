@@ -12,8 +12,8 @@ from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
 from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
-from resources.retrieval import run_history
 from resources.retrieval.comparison import significant_drops
+from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
 from resources.store.shard_store import ShardStore
 
 
@@ -54,14 +54,14 @@ def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict
     }
 
 
-def _retrieval(store: ShardStore, released: run_history.Contents) -> tuple[pa.Table | None, list[str]]:
+def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
     """The scores of what is `released`, if they are that, and what speaks against them."""
-    if unmeasured := run_history.unmeasured(store, released):
+    if unmeasured := HISTORY.unmeasured(store, released):
         return None, [
             f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
             "materialize retrieval_scores"
         ]
-    if not store.has(run_history.SCORES, run_history.ALL):
+    if not store.has(SCORES, ALL):
         return None, []
-    scores = store.read(run_history.SCORES, run_history.ALL)
+    scores = store.read(SCORES, ALL)
     return scores, significant_drops(scores)
