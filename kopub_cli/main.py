@@ -7,7 +7,7 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, export, lineage, plan, publish, search, serve, status, verify
+from kopub_cli import costs, diff, doubts, evaluate, export, lineage, plan, publish, search, serve, status, verify
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.pages.pdf.rendering import DPI
 from resources.printable import visible
@@ -26,6 +26,7 @@ app.command()(costs.costs)
 app.command()(search.search)
 app.command()(search.search_page)
 app.command()(doubts.doubts)
+app.command()(evaluate.evaluate)
 app.command()(lineage.lineage)
 app.command()(diff.diff)
 app.command()(export.export)

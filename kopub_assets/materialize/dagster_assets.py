@@ -1,7 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -19,9 +19,16 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 
 def dagster_asset(
-    asset: type[ShardAsset], declared: ShardAsset, partitions: dg.PartitionsDefinition[str], shards_per_run: int | None
+    asset: type[ShardAsset],
+    declared: ShardAsset,
+    partitions: dg.PartitionsDefinition[str],
+    shards_per_run: int | None,
+    scores: Collection[str],
 ) -> dg.AssetsDefinition:
-    """`asset` as Dagster knows it; `declared` is an instance with the resources of the settings."""
+    """`asset` as Dagster knows it; `declared` is an instance with the resources of the settings.
+
+    `scores` are the assets of scores that this platform has: not every corpus has known answers.
+    """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
@@ -39,7 +46,7 @@ def dagster_asset(
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
-        deps=[*(parent.table.name for parent in asset.parents), *asset.after],
+        deps=[*(parent.table.name for parent in asset.parents), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
         group_name=asset.group,

@@ -45,10 +45,21 @@ class Gates(dg.ConfigurableResource):
         # Scanned tables, forms and drawings are doubted even when they are read right, so a normal corpus has some.
         description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
     )
+    benchmarks: dict[str, str] = Field(
+        default={},
+        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
+        "upgrade that reads them worse is not made at night, and what it reads is not pushed.",
+    )
+    benchmark_samples: int = Field(
+        default=200,
+        ge=0,
+        description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
+    )
     override: str = Field(
         default="",
         max_length=200,
-        description="Reason to push although limits are exceeded or retrieval got worse; the card says it.",
+        description="Reason to push, and to upgrade, although limits are exceeded or retrieval or reading got worse; the "
+        "card says it.",
     )
     license_override: str = Field(
         default="",

@@ -15,7 +15,6 @@ from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
 
-NAME = "gold.parquet"
 _ABOUT = b"kopub.benchmarks"
 _SCHEMA = pa.schema(
     [
@@ -100,7 +99,8 @@ def read_gold(path: Path) -> list[KnownAnswers]:
             for each in about
         ]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{path} holds no known answers ({first_line(error)}): evaluate the benchmark again") from None
+        again = "evaluate the benchmark again"
+        raise SourceError(f"{path} holds no known answers ({first_line(error)}): {again}") from None
 
 
 def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:

@@ -1,0 +1,117 @@
+"""A benchmark, read by the assets of a profile and scored, in a home that is not the corpus'."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from resources.config.configured import configured
+from resources.config.settings import Settings
+from resources.errors import KopubError
+from resources.evaluation.benchmark import Benchmark
+from resources.evaluation.gold_file import KnownAnswers
+from resources.evaluation.home import gives_regions, home_of, prepare
+from resources.evaluation.registry import load
+from resources.evaluation.run_history import HISTORY
+from resources.layout.given.detector import GivenLayout
+from resources.pages.corpus import Corpus
+from resources.release.local import LocalRelease
+from resources.scores.history import ALL, Run
+from resources.store.corpus_tables import OCR_SCORES, TABLES
+from resources.store.shard_store import ShardStore
+
+READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
+"""The tables that are made of a benchmark; nothing is embedded or released."""
+
+Build = Callable[[Settings], list[dg.AssetsDefinition]]
+_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+EVALUATIONS = "evaluations"
+"""Folder of a home with the homes of its evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
+
+    benchmark: str
+    folder: Path
+    limit: int | None = None
+
+    def home(self, home: Path) -> Path:
+        """Where it is read, of the platform whose home is `home`."""
+        return home_of(home / EVALUATIONS, self.benchmark, self.folder, self.limit)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What was read by one profile and how well: the scores, and the run that they are of."""
+
+    profile: str
+    settings: Settings
+    scores: pa.Table
+    run: Run
+    compared: str
+
+
+def prepared(asked: Asked, home: Path, progress: Callable[[str], None] | None = None) -> tuple[Benchmark, KnownAnswers]:
+    """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
+    benchmark = load(asked.benchmark, asked.folder)
+    return benchmark, prepare(benchmark, asked.home(home), asked.limit, progress)
+
+
+def settings_in(settings: Settings, asked: Asked, given: bool) -> Settings:
+    """The engines of `settings` in the home of an evaluation; tables, ledger and release lie there too.
+
+    With `given`, the layout is what the benchmark says it is. The platform's own gates do not guard an evaluation.
+    """
+    home = asked.home(settings.home)
+    place = home / "profiles" / settings.profile_name
+    moved = {
+        "home": home,
+        "shards_per_run": None,
+        "corpus": configured(Corpus, home=str(home)),
+        "store": configured(ShardStore, url=str(place / "store"), keep_versions=settings.store.keep_versions),
+        "release": configured(LocalRelease, folder=str(place / "release")),
+        "gates": settings.gates.model_copy(update={"benchmarks": {}}),
+    }
+    if given:
+        moved["layout"] = configured(GivenLayout, home=str(home))
+    return replace(settings, **moved)
+
+
+def evaluate(settings: Settings, build: Build) -> Evaluated:
+    """Read what is not read yet and score it: one run over all shards of an evaluation's home.
+
+    A page that cannot be read is scored as lost. Raises `KopubError` where an engine cannot run at all; what was
+    finished is kept for the next run.
+    """
+    keys = settings.corpus.manifest.keys
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize(
+            build(settings),
+            selection=[*(table.name for table in READING), OCR_SCORES.name],
+            tags=dict(zip(_RANGE, (keys[0], keys[-1]), strict=True)),
+            resources=settings.resources,
+            run_config=_QUIET,
+            instance=instance,
+            raise_on_error=False,
+        )
+    if not result.success:
+        raise KopubError(f"profile {settings.profile_name}: {_failure(result)}")
+    run = HISTORY.latest(settings.store)
+    assert run is not None, "a run that succeeded wrote its scores"
+    scores = settings.store.read(OCR_SCORES.name, ALL)
+    compared = settings.store.metadata(OCR_SCORES.name, ALL)["compared"]
+    return Evaluated(settings.profile_name, settings, scores, run, compared)
+
+
+
+
+def _failure(result: Any) -> str:
+    errors = (event.step_failure_data.error for event in result.all_events if event.is_step_failure)
+    lines = [error.message.partition(": ")[2].strip() for error in errors if error]
+    return (lines or ["the run failed"])[0].partition("\n")[0]

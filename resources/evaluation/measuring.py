@@ -1,0 +1,91 @@
+"""Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from resources.evaluation.benchmark import Benchmark, Reading, Score
+from resources.evaluation.gold_file import KnownAnswers
+from resources.evaluation.readings import contents, readings
+from resources.evaluation.run_history import HISTORY
+from resources.evaluation.scoring import VERSION, score
+from resources.fingerprints import fingerprint
+from resources.scores.history import ALL, Run
+from resources.store.schemas import OCR_RUNS
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import IsOfCorpus
+
+_MISSING = Reading(None, "there is no row of it")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The table OCR_SCORES in the store, what it was compared with, and whether it was computed just now."""
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+    unread: Sequence[str]
+    """Shards of the corpus that were not read to the end; their samples are lost."""
+
+
+def measure(
+    store: ShardStore,
+    answers: Sequence[KnownAnswers],
+    keys: Sequence[str],
+    is_of_corpus: IsOfCorpus,
+    accept: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+) -> Measured:
+    """Score what the tables of the shards `keys` say and write the result, unless it is scored already.
+
+    A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
+    dropped. Raises `StoreError`.
+    """
+    measured = contents(store, keys, is_of_corpus)
+    kind = fingerprint([VERSION.number, [known.identity for known in answers]])
+    inputs = fingerprint([kind, measured])
+    todo = not HISTORY.is_scored(store, inputs)
+    if todo:
+        benchmarks = [known.benchmark for known in answers]
+        members = [f"{each.name}/{sample.id}" for each in benchmarks for sample in each.samples]
+        table = scored(benchmarks, dict(readings(store, measured)), log)
+        HISTORY.publish(store, Run(inputs, table, members, kind=kind), measured, accept)
+    elif accept:
+        HISTORY.accept(store, inputs)
+    name = HISTORY.scores.name
+    compared = store.metadata(name, ALL)["compared"]
+    unread = [key for key in keys if key not in measured]
+    return Measured(store.read(name, ALL), inputs, compared, todo, unread)
+
+
+def scored(
+    benchmarks: Sequence[Benchmark], found: dict[str, Reading], log: Callable[[str], None] = lambda line: None
+) -> pa.Table:
+    """The scores of every sample, as a table of schema OCR_RUNS."""
+    parts = [OCR_RUNS.empty_table()]
+    for benchmark in benchmarks:
+        own = {sample.id: found.get(sample.id, _MISSING) for sample in benchmark.samples}
+        parts.append(pa.Table.from_pylist(list(_rows(benchmark, score(benchmark, own))), OCR_RUNS))
+        log(f"{benchmark.name}: {len(own)} samples, {sum(each.lost for each in own.values())} of them lost")
+    return pa.concat_tables(parts)
+
+
+def _rows(benchmark: Benchmark, scores: Iterator[Score]) -> Iterator[dict]:
+    samples = {sample.id: sample for sample in benchmark.samples}
+    for each in scores:
+        sample = None if each.sample is None else samples[each.sample]
+        yield {
+            "benchmark": benchmark.name,
+            "metric": each.metric,
+            "sample": each.sample,
+            "document": sample.document if sample else benchmark.name,
+            "slices": list(sample.slices.items()) if sample else [],
+            "value": each.value,
+            "size": each.size,
+            "lost": each.lost,
+            "skipped_reason": each.skipped_reason,
+            "notes": list(each.notes),
+        }
