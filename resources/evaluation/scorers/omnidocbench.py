@@ -1,0 +1,171 @@
+"""The normalisations of OmniDocBench v1.5, and the three means that it takes of edit distances. Pure.
+
+The rules are those of its code of 1 December 2025 (Apache-2.0, opendatalab/OmniDocBench); scores by other rules must
+not be compared with them. Ours differ in one thing: both sides are composed (NFC) first, because single jamo would
+else match no Hangul syllable.
+"""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import unescape
+from typing import TYPE_CHECKING
+
+from rapidfuzz.distance import Levenshtein
+
+from resources.evaluation.scorers.characters import composed
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
+
+_INLINE = re.compile(r"\$(.*?)\$|\\\((.*?)\\\)")
+_ESCAPED = re.compile(r"\\([\\_&%^])")
+_DISPLAY = re.compile(r"\\\[(.+?)(?<!\\)\\\]")
+_NO_WORD = re.compile(r"[^\w\u4e00-\u9fff]")
+_CONTROL = ("\\t", "\\n", "\t", "\n", "/t", "/n")
+"""Left out of a text, among them the two letters after a slash, as the benchmark does."""
+
+_FORMULA_PARTS = [
+    re.compile(pattern)
+    for pattern in (
+        r"\\tag\{.*?\}",
+        r"\\hspace\{.*?\}",
+        r"\\begin\{.*?\}",
+        r"\\end\{.*?\}",
+        r"\\arraycolsep.*?\}",
+    )
+]
+_FORMULA_COMMANDS = (
+    *(f"\\math{font}" for font in ("bf", "rm", "normal", "it", "bb", "cal", "scr", "frak", "sf", "tt")),
+    *("\\textbf", "\\text", "\\boldmath", "\\boldsymbol", "\\operatorname", "\\bm"),
+    *("\\symbfit", "\\mathbfcal", "\\symbf", "\\scriptscriptstyle", "\\notag"),
+    *("\\setlength", "\\coloneqq", "\\space", "\\thickspace", "\\thinspace", "\\medspace", "\\nobreakspace"),
+    *("\\negmedspace", "\\quad", "\\qquad", "\\enspace", "\\substackw", " ", "$$", "\\left", "\\right"),
+    *("\\displaystyle", "\\text"),
+)
+"""Removed one after the other, so the order counts: `\\mathbfcal` is `cal` when its turn comes."""
+
+_TABLE = re.compile(r"<table\b[^>]*>(.*)</table>", re.DOTALL | re.IGNORECASE)
+_TABLE_ATTRIBUTES = [re.compile(f'( {name}=".*?")') for name in ("style", "height", "width", "align", "class")]
+_TABLE_TAGS = ("sup", "sub", "span", "div", "p")
+_COLGROUP = re.compile("<colgroup>.*?</colgroup>")
+
+
+def normalized_text(text: str) -> str:
+    """A paragraph as letters, digits and `_` alone: no blank, no punctuation, inline LaTeX as Unicode."""
+    return _words(_with_unicode_formulas(composed(text)))
+
+
+def formula_as_text(latex: str) -> str:
+    """A display formula that a prediction has as text: the whole of it as Unicode, then as `normalized_text`."""
+    return _words(_unicode(composed(latex)))
+
+
+def normalized_formula(text: str) -> str:
+    """A formula in lower case without delimiters, fonts, spacing, environments, tags and `\\left`."""
+    text = composed(text).strip().strip("$").strip("\n")
+    if display := _DISPLAY.search(text):
+        text = display[1].strip()
+    for part in _FORMULA_PARTS:
+        text = part.sub("", text)
+    text = text.strip(".")
+    for command in _FORMULA_COMMANDS:
+        text = text.replace(command, "")
+    return text.lower()
+
+
+def normalized_table(text: str) -> str:
+    """The tables of an HTML text as one in a document of its own, `th` as `td`; empty where there is none.
+
+    Sections and inline tags are unwrapped, attributes but spans dropped, characters NFKC, runs of blanks one.
+    """
+    if "<table" not in text.replace(" ", "").replace("'", '"'):
+        return ""
+    table = unescape(str(_plain_cells(composed(text)))).replace("\n", "")
+    table = "".join(_TABLE.findall(unicodedata.normalize("NFKC", table).strip()))
+    for attribute in _TABLE_ATTRIBUTES:
+        table = attribute.sub("", table)
+    table = re.sub(r"\s+", " ", re.sub("</?tbody>", "", table))
+    document = f'<html><body><table border="1" >{table}</table></body></html>'
+    for tag in _TABLE_TAGS:
+        document = document.replace(f"<{tag}>", "").replace(f"</{tag}>", "")
+    return _COLGROUP.sub("", document.replace('<spandata-span-identity="">', ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Edits between a block of gold and what was read of it, and the length of the longer."""
+
+    count: int
+    size: int
+
+    @property
+    def share(self) -> float:
+        return self.count / self.size if self.size else 0.0
+
+
+def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
+    """The edits of one pair; a side of which the normalisation leaves nothing counts as it was before it."""
+    gold, text = normalized_gold or gold, normalized or text
+    return Edits(Levenshtein.distance(gold, text), max(len(gold), len(text)))
+
+
+def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float:
+    """`ALL_page_avg` of (page, edits): the mean over pages of the edits of a page by its lengths."""
+    pages: defaultdict[str, list[Edits]] = defaultdict(list)
+    for page, each in pairs:
+        pages[page].append(each)
+    return sum(whole(of_page) for of_page in pages.values()) / len(pages)
+
+
+def whole(pairs: Sequence[Edits]) -> float:
+    """`edit_whole`: all edits by all lengths."""
+    return Edits(sum(each.count for each in pairs), sum(each.size for each in pairs)).share
+
+
+def sample_mean(pairs: Sequence[Edits]) -> float:
+    """`edit_sample_avg`: the mean over blocks, of those that have text."""
+    shares = [each.share for each in pairs if each.size]
+    return sum(shares) / len(shares)
+
+
+def _with_unicode_formulas(text: str) -> str:
+    for formula in reversed(list(_INLINE.finditer(text))):
+        latex = _ESCAPED.sub("", formula[1] if formula[1] is not None else formula[2])
+        if not any(character in latex for character in "\\^_"):
+            continue
+        try:
+            plain = _unicode(latex + " " if latex.endswith("\\") else latex)
+        except Exception:  # pylatexenc fails on broken LaTeX in many ways; the formula then stays as it is
+            continue
+        text = text[: formula.start()] + plain.strip() + text[formula.end() :]
+    return text
+
+
+def _unicode(latex: str) -> str:
+    from pylatexenc.latex2text import LatexNodes2Text
+
+    return LatexNodes2Text().latex_to_text(latex)
+
+
+def _words(text: str) -> str:
+    for control in _CONTROL:
+        text = text.replace(control, "")
+    return _NO_WORD.sub("", text)
+
+
+def _plain_cells(text: str) -> "BeautifulSoup":
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(text, "html.parser")
+    for head in soup.find_all("th"):
+        head.name = "td"
+    for section in soup.find_all("thead"):
+        section.unwrap()
+    for formula in soup.find_all("math"):
+        formula.replace_with(f"${formula.get('alttext', '')}$")
+    for span in soup.find_all("span"):
+        span.unwrap()
+    return soup
