@@ -37,7 +37,7 @@ from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.states import LOST
 from resources.store import ledger, schemas
-from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
+from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.table import Table
 from resources.store.table_source import SOURCE
 
@@ -73,7 +73,7 @@ class HfRelease(ShardAsset):
         CorpusTextEmbeddings,
         QueryEmbeddings,
     )
-    after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name)
+    after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name, BENCHMARKS)
     engine_section: ClassVar[str | None] = "release"
     engine: LocalRelease
     needs: ClassVar[tuple[str, ...]] = ("layout", "recognition", "embedding", "hub", "gates", "profile")

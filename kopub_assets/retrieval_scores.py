@@ -8,7 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import check, declaration, shown
+from kopub_assets.materialize.score_tables import declaration, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates

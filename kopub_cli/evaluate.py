@@ -13,9 +13,10 @@ from rich.console import Console
 from resources.errors import ConfigError, KopubError
 
 if TYPE_CHECKING:
-    from kopub_assets.evaluations.running import Asked, Evaluated
+    from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
     from resources.evaluation.gold_file import KnownAnswers
+    from resources.evaluation.home import Asked
 
 
 def evaluate(
@@ -38,8 +39,8 @@ def evaluate(
     below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
     nothing, and a new scorer scores what was read before.
     """
-    from kopub_assets.evaluations.running import Asked
     from kopub_cli.evaluation_report import as_json_values, show
+    from resources.evaluation.home import Asked
 
     out = Console(stderr=as_json)
     if benchmark == "list":
@@ -58,7 +59,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(as_json_values(asked, known, evaluated), ensure_ascii=False, indent=1))
     else:
-        show(asked, known, evaluated, Console())
+        show(known, evaluated, Console())
 
 
 def _list(out: Console) -> None:
@@ -86,13 +87,12 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
     from kopub_assets.evaluations.running import evaluate as read_and_score
     from kopub_assets.evaluations.running import prepared, settings_in
     from kopub_cli.evaluation_progress import reading
-    from resources.evaluation.home import gives_regions
 
     with out.status(f"{asked.benchmark} of {asked.folder}") as status:
-        benchmark, known = prepared(asked, chosen[0].home, status.update)
+        known = prepared(asked, chosen[0].home, status.update)
     evaluated = []
     for settings in chosen:
-        moved = settings_in(settings, asked, gives_regions(benchmark))
+        moved = settings_in(settings, asked)
         with reading(moved, out):
             evaluated.append(read_and_score(moved, build_assets))
     return known, evaluated

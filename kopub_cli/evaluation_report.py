@@ -10,16 +10,17 @@ from rich.text import Text
 from resources.printable import visible
 
 if TYPE_CHECKING:
-    from kopub_assets.evaluations.running import Asked, Evaluated
+    from kopub_assets.evaluations.running import Evaluated
     from resources.evaluation.comparison import Change
     from resources.evaluation.gold_file import KnownAnswers
+    from resources.evaluation.home import Asked
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""
 _NAME = 60
 
 
-def show(asked: "Asked", known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) -> None:
+def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) -> None:
     """Print the scores of every profile side by side, and what differs from the first one."""
     out.print(_table(known, evaluated))
     for each in known.benchmark.left_out[:_LISTED]:

@@ -9,11 +9,11 @@ import dagster as dg
 import pyarrow as pa
 
 from resources.config.configured import configured
+from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
-from resources.evaluation.benchmark import Benchmark
 from resources.evaluation.gold_file import KnownAnswers
-from resources.evaluation.home import gives_regions, home_of, prepare
+from resources.evaluation.home import Asked, prepare
 from resources.evaluation.registry import load
 from resources.evaluation.run_history import HISTORY
 from resources.layout.given.detector import GivenLayout
@@ -29,21 +29,6 @@ READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 Build = Callable[[Settings], list[dg.AssetsDefinition]]
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-EVALUATIONS = "evaluations"
-"""Folder of a home with the homes of its evaluations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
-
-    benchmark: str
-    folder: Path
-    limit: int | None = None
-
-    def home(self, home: Path) -> Path:
-        """Where it is read, of the platform whose home is `home`."""
-        return home_of(home / EVALUATIONS, self.benchmark, self.folder, self.limit)
 
 
 @dataclass(frozen=True)
@@ -57,28 +42,27 @@ class Evaluated:
     compared: str
 
 
-def prepared(asked: Asked, home: Path, progress: Callable[[str], None] | None = None) -> tuple[Benchmark, KnownAnswers]:
+def prepared(asked: Asked, home: Path, progress: Callable[[str], None] | None = None) -> KnownAnswers:
     """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
-    benchmark = load(asked.benchmark, asked.folder)
-    return benchmark, prepare(benchmark, asked.home(home), asked.limit, progress)
+    return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
 
 
-def settings_in(settings: Settings, asked: Asked, given: bool) -> Settings:
-    """The engines of `settings` in the home of an evaluation; tables, ledger and release lie there too.
+def settings_in(settings: Settings, asked: Asked) -> Settings:
+    """The engines of `settings` in the home of a prepared evaluation; tables, ledger and release lie there too.
 
-    With `given`, the layout is what the benchmark says it is. The platform's own gates do not guard an evaluation.
+    Where the benchmark gives the regions, they are the layout. The platform's own gates do not guard an evaluation.
     """
-    home = asked.home(settings.home)
-    place = home / "profiles" / settings.profile_name
+    home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
+    gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
     moved = {
         "home": home,
         "shards_per_run": None,
         "corpus": configured(Corpus, home=str(home)),
         "store": configured(ShardStore, url=str(place / "store"), keep_versions=settings.store.keep_versions),
         "release": configured(LocalRelease, folder=str(place / "release")),
-        "gates": settings.gates.model_copy(update={"benchmarks": {}}),
+        "gates": configured(Gates, **{**gates, "benchmarks": {}}),
     }
-    if given:
+    if asked.gives_regions(settings.home):
         moved["layout"] = configured(GivenLayout, home=str(home))
     return replace(settings, **moved)
 
@@ -107,8 +91,6 @@ def evaluate(settings: Settings, build: Build) -> Evaluated:
     scores = settings.store.read(OCR_SCORES.name, ALL)
     compared = settings.store.metadata(OCR_SCORES.name, ALL)["compared"]
     return Evaluated(settings.profile_name, settings, scores, run, compared)
-
-
 
 
 def _failure(result: Any) -> str:

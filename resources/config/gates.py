@@ -58,8 +58,8 @@ class Gates(dg.ConfigurableResource):
     override: str = Field(
         default="",
         max_length=200,
-        description="Reason to push, and to upgrade, although limits are exceeded or retrieval or reading got worse; the "
-        "card says it.",
+        description="Reason to push, and to upgrade at night, although limits are exceeded or retrieval or reading got "
+        "worse; the card says it.",
     )
     license_override: str = Field(
         default="",

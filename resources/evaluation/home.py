@@ -1,7 +1,9 @@
 """A benchmark as a corpus in a home of its own: its pictures in Arrow files, its known answers beside the manifest."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from filelock import FileLock
 
-from resources.errors import ConfigError, KopubError, SourceError
+from resources.errors import KopubError, SourceError
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold_file import KnownAnswers, first_by_hash, write_gold
 from resources.files import replace_bytes, replace_file
@@ -18,7 +20,10 @@ from resources.layout.given.column import REGIONS, TYPE
 from resources.pages import manifest
 from resources.pages.indexing import index
 from resources.printable import first_line
+from resources.store.shard_store import ShardStore
 
+EVALUATIONS = "evaluations"
+"""Folder of a home with the homes of its evaluations."""
 Progress = Callable[[str], None]
 
 _SHARD_PAGES = 64
@@ -35,12 +40,42 @@ _SCHEMA = pa.schema(
 )
 
 
-def home_of(evaluations: Path, benchmark: str, folder: Path, limit: int | None) -> Path:
-    """Where the first `limit` samples of a benchmark in `folder` are read: one home for each of the three."""
-    source = folder.resolve()
-    name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
-    part = "" if limit is None else f"-first-{limit}"
-    return evaluations / benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
+
+    benchmark: str
+    folder: Path
+    limit: int | None = None
+
+    def home(self, home: Path) -> Path:
+        """Where it is read, of the platform whose home is `home`: one folder for each of the three."""
+        source = self.folder.resolve()
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
+        part = "" if self.limit is None else f"-first-{self.limit}"
+        return home / EVALUATIONS / self.benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
+
+    def place(self, home: Path, profile: str) -> Path:
+        """Where the tables of a profile lie."""
+        return self.home(home) / "profiles" / profile
+
+    def store(self, home: Path, profile: str) -> ShardStore:
+        """The tables that a profile made of it; there may be none yet."""
+        return ShardStore(url=str(self.place(home, profile) / "store"))
+
+    @property
+    def command(self) -> str:
+        """What a person types to evaluate it."""
+        limit = f" --limit {self.limit}" if self.limit else ""
+        return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
+
+    def is_indexed(self, home: Path) -> bool:
+        """Whether it was ever made a corpus."""
+        return (self.home(home) / manifest.NAME).is_file() and (self.home(home) / manifest.GOLD).is_file()
+
+    def gives_regions(self, home: Path) -> bool:
+        """Whether the pages of the indexed benchmark come with their regions."""
+        return json.loads((self.home(home) / _MADE_FROM).read_bytes())["regions"]
 
 
 def prepare(
@@ -59,25 +94,15 @@ def prepare(
         raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / ".lock"):
-        made_from = canonical_json([_made_from(sample, taken.licence) for sample in taken.samples])
+        pages = fingerprint([_made_from(sample, taken.licence) for sample in taken.samples])
+        made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
         if not _is_indexed(home, made_from):
             _write_pages(taken, home, given == {True}, progress or _say_nothing)
             index(str(home / _PAGES), home)
-            replace_bytes(home / _MADE_FROM, fingerprint(made_from).encode())
+            replace_bytes(home / _MADE_FROM, made_from)
         known = KnownAnswers(taken, len(benchmark.samples))
         write_gold(home / manifest.GOLD, [known])
     return known
-
-
-def gives_regions(benchmark: Benchmark) -> bool:
-    """Whether no layout is to be detected, because the benchmark is of regions."""
-    return any(sample.regions is not None for sample in benchmark.samples)
-
-
-def require_folder(folder: Path) -> None:
-    """Raise `ConfigError` unless `folder` is one."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder: name the one that holds the benchmark")
 
 
 def _why(benchmark: Benchmark) -> str:
@@ -103,9 +128,9 @@ def _made_from(sample: Sample, licence: str) -> list[Any]:
     return [sample.id, sample.document, licence, regions, [*file, picture.page]]
 
 
-def _is_indexed(home: Path, made_from: str) -> bool:
+def _is_indexed(home: Path, made_from: bytes) -> bool:
     try:
-        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_text() == fingerprint(made_from)
+        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
     except OSError:
         return False
 

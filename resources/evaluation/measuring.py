@@ -45,7 +45,7 @@ def measure(
     dropped. Raises `StoreError`.
     """
     measured = contents(store, keys, is_of_corpus)
-    kind = fingerprint([VERSION.number, [known.identity for known in answers]])
+    kind = kind_of(answers)
     inputs = fingerprint([kind, measured])
     todo = not HISTORY.is_scored(store, inputs)
     if todo:
@@ -59,6 +59,11 @@ def measure(
     compared = store.metadata(name, ALL)["compared"]
     unread = [key for key in keys if key not in measured]
     return Measured(store.read(name, ALL), inputs, compared, todo, unread)
+
+
+def kind_of(answers: Sequence[KnownAnswers]) -> str:
+    """Fingerprint of what is scored against and how: runs of two kinds are not compared."""
+    return fingerprint([VERSION.number, [known.identity for known in answers]])
 
 
 def scored(

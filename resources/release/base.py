@@ -80,7 +80,8 @@ class ReleaseDescription:
     `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the
     one of pages that state none, and `publish_under` that of the release, None leaving every page
     under its own. `scores` is the table of retrieval scores of the released vectors, if they were
-    measured, and `retrieval_problems` are sentences that speak against them.
+    measured, and `retrieval_problems` are sentences that speak against them. `reading` are tables of
+    reading scores of pages with known answers, and `reading_problems` are the same for them.
     """
 
     title: str
@@ -94,6 +95,8 @@ class ReleaseDescription:
     gates: Gates = field(default_factory=Gates)
     scores: pa.Table | None = None
     retrieval_problems: Sequence[str] = ()
+    reading: Sequence[pa.Table] = ()
+    reading_problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

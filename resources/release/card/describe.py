@@ -10,6 +10,7 @@ from resources.config.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
+from resources.release.card.reading import reading_scores
 from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
@@ -27,9 +28,11 @@ def describe(
 ) -> ReleaseDescription:
     """`engines` are those behind the assets: each says its limits.
 
-    Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
+    Scores of other vectors, texts or readings than the released ones are left out, and said to be missing.
     """
-    scores, problems = _retrieval(store, _made_from(release, corpus, store))
+    made_from = _made_from(release, corpus, store)
+    scores, problems = _retrieval(store, made_from)
+    reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
     return ReleaseDescription(
         title=release.title,
         source=corpus.manifest.name,
@@ -41,6 +44,8 @@ def describe(
         gates=gates,
         scores=scores,
         retrieval_problems=problems,
+        reading=reading,
+        reading_problems=reading_problems,
     )
 
 
