@@ -12,7 +12,8 @@ from kopub_assets.materialize.score_tables import check, declaration, shown
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
 from resources.errors import KopubError
-from resources.evaluation.comparison import EVERY, significant_drops
+from resources.evaluation.aggregate import ALL as EVERY
+from resources.evaluation.comparison import significant_drops
 from resources.evaluation.gold_file import KnownAnswers, read_gold
 from resources.evaluation.measuring import Measured, measure
 from resources.evaluation.scoring import VERSION

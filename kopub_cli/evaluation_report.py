@@ -11,7 +11,7 @@ from resources.printable import visible
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
-    from resources.evaluation.comparison import Change
+    from resources.evaluation.aggregate import Change
     from resources.evaluation.gold_file import KnownAnswers
     from resources.evaluation.home import Asked
 
@@ -72,18 +72,20 @@ def drops(evaluated: "Sequence[Evaluated]") -> list[str]:
 
 
 def _changes(first: "Evaluated", other: "Evaluated") -> "Mapping[tuple[str, str, str], Change]":
-    from resources.evaluation.comparison import changes
+    from resources.evaluation.comparison import changes_between
 
-    return {} if first is other else changes(first.run.table, other.run.table)
+    return {} if first is other else changes_between(first.run.table, other.run.table)
 
 
 def _change_values(change: "Change") -> dict[str, Any]:
     return {
-        "before": change.before,
-        "after": change.after,
-        "change": change.difference,
+        "samples": change.samples,
+        "previous": change.previous,
+        "value": change.value,
+        "change": change.change,
         "low": change.low,
         "high": change.high,
+        "worse": change.worse,
     }
 
 
@@ -121,4 +123,4 @@ def _cells(row: Mapping[str, Any] | None) -> list[str]:
 def _change_cells(change: "Change | None") -> list[str]:
     if change is None:
         return ["", ""]
-    return [f"{change.difference:+.4f}", f"{change.low:+.4f} to {change.high:+.4f}"]
+    return [f"{change.change:+.4f}", f"{change.low:+.4f} to {change.high:+.4f}"]

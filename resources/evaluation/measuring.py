@@ -1,22 +1,22 @@
 """Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from resources.evaluation.benchmark import Benchmark, Reading, Score
 from resources.evaluation.gold_file import KnownAnswers
 from resources.evaluation.readings import contents, readings
+from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.run_history import HISTORY
-from resources.evaluation.scoring import VERSION, score
+from resources.evaluation.scoring import MISSING, VERSION, Scorer
 from resources.fingerprints import fingerprint
 from resources.scores.history import ALL, Run
 from resources.store.schemas import OCR_RUNS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
-
-_MISSING = Reading(None, "there is no row of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,15 @@ def scored(
     """The scores of every sample, as a table of schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
-        own = {sample.id: found.get(sample.id, _MISSING) for sample in benchmark.samples}
-        parts.append(pa.Table.from_pylist(list(_rows(benchmark, score(benchmark, own))), OCR_RUNS))
-        log(f"{benchmark.name}: {len(own)} samples, {sum(each.lost for each in own.values())} of them lost")
+        pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
+        with Scorer(ADAPTERS[benchmark.name]) as scorer:
+            scores = [score for of_sample in scorer.score_all(pairs) for score in of_sample]
+        parts.append(pa.Table.from_pylist(list(_rows(benchmark, scores)), OCR_RUNS))
+        log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
     return pa.concat_tables(parts)
 
 
-def _rows(benchmark: Benchmark, scores: Iterator[Score]) -> Iterator[dict]:
+def _rows(benchmark: Benchmark, scores: Iterable[Score]) -> Iterator[dict[str, Any]]:
     samples = {sample.id: sample for sample in benchmark.samples}
     for each in scores:
         sample = None if each.sample is None else samples[each.sample]

@@ -5,6 +5,7 @@ not be compared with them. Ours differ in one thing: both sides are composed (NF
 else match no Hangul syllable.
 """
 
+import logging
 import re
 import unicodedata
 from collections import defaultdict
@@ -147,6 +148,8 @@ def _with_unicode_formulas(text: str) -> str:
 def _unicode(latex: str) -> str:
     from pylatexenc.latex2text import LatexNodes2Text
 
+    # It warns of every formula that it cannot parse whole, of which pages have many.
+    logging.getLogger("pylatexenc").setLevel(logging.ERROR)
     return LatexNodes2Text().latex_to_text(latex)
 
 
