@@ -187,12 +187,6 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
         f"{row['benchmark']} {row['metric']} {row['value']:.3f} of {row['samples']} samples, {row['lost']} not read"
         for row in headline(scores)
     ]
-    return [f"reading  none of the tables as they are now: materialize {OCR_SCORES}"], []
-    each = [
-        f"{row['benchmark']} {row['metric']} {row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f}, "
-        f"{row['samples']} samples{f', {row["lost"]} not read' if row['lost'] else ''})"
-        for row in headline(scores)
-    ]
     return [f"reading  {'; '.join(each)}"], significant_drops(scores)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -18,6 +17,7 @@ from resources.evaluation.registry import load
 from resources.evaluation.run_history import HISTORY
 from resources.layout.given.detector import GivenLayout
 from resources.pages.corpus import Corpus
+from resources.printable import first_line
 from resources.release.local import LocalRelease
 from resources.scores.history import ALL, Run
 from resources.store.corpus_tables import OCR_SCORES, TABLES
@@ -27,7 +27,9 @@ READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables that are made of a benchmark; nothing is embedded or released."""
 
 Build = Callable[[Settings], list[dg.AssetsDefinition]]
-_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+# A failure is told in one line, after the run.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+_TOLD = {error.__name__ for error in (KopubError, *KopubError.__subclasses__())}
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
@@ -93,7 +95,14 @@ def evaluate(settings: Settings, build: Build) -> Evaluated:
     return Evaluated(settings.profile_name, settings, scores, run, compared)
 
 
-def _failure(result: Any) -> str:
-    errors = (event.step_failure_data.error for event in result.all_events if event.is_step_failure)
-    lines = [error.message.partition(": ")[2].strip() for error in errors if error]
-    return (lines or ["the run failed"])[0].partition("\n")[0]
+def _failure(result: dg.ExecuteInProcessResult) -> str:
+    """What the first failed step said, in one line; of an error that is a bug, its class and message."""
+    for event in result.all_events:
+        error = event.step_failure_data.error if event.is_step_failure else None
+        while error is not None and error.cause is not None:
+            error = error.cause
+        if error is not None:
+            name, _, message = error.message.strip().partition(": ")
+            said = message if error.cls_name in (dg.Failure.__name__, *_TOLD) else f"{name}: {message}"
+            return f"{event.step_key}: {first_line(said)}"
+    return "the run failed"

@@ -92,7 +92,7 @@ def read_gold(path: Path) -> list[KnownAnswers]:
                     each["licence"],
                     each["source"],
                     samples[each["name"]],
-                    [LeftOut(*left_out) for left_out in each["left_out"]],
+                    tuple(LeftOut(*left_out) for left_out in each["left_out"]),
                 ),
                 each["of"],
             )
