@@ -50,11 +50,16 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             _hits("nid", "Normalized Indel similarity of the text, by DP-Bench's rule."),
             _hits("bag_f1", "F1 of the bags of syllables: what was read, whatever its order."),
             # Blocks of a page.
-            _errors("text_edit", "Edit distance of the text in reading order by OmniDocBench's normalisation."),
+            _errors("page_edit", "Edit distance of a page's text in reading order, by OmniDocBench's normalisation."),
             _errors("order_edit", "Edit distance of the reading order over the blocks that were found."),
             _errors("table_edit", "Edit distance of the tables' HTML by OmniDocBench's normalisation.", True),
-            _hits("layout_precision", "Share of the regions that are a block of the same kind at IoU 0.5.", True),
-            _hits("layout_recall", "Share of the blocks that are a region of the same kind at IoU 0.5.", True),
+            _hits(
+                "layout_precision",
+                "Share of the regions that are a block of the same kind at IoU 0.5, mean over pages.",
+            ),
+            _hits(
+                "layout_recall", "Share of the blocks that are a region of the same kind at IoU 0.5, mean over pages."
+            ),
             _hits("layout_f1", "Harmonic mean of precision and recall at IoU 0.5, mean over pages."),
             _hits("layout_map", "COCO mean average precision of the regions, over all pages."),
             # Tables and formulas; those of a page are pooled, so that each table counts the same.
@@ -62,7 +67,10 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             _hits("teds_s", "Similarity of the table's tree without the text of its cells.", True),
             _errors("formula_edit", "Edit distance of the formulas' LaTeX by OmniDocBench's normalisation.", True),
             _hits("cdm", "Character detection matching of the drawn formulas.", True),
-            _hits("overall", "OmniDocBench's mean of text, tables and formulas, of 100."),
+            _hits(
+                "page_overall",
+                "Mean of 1 - page_edit, teds and cdm: the form of OmniDocBench's overall, not its number.",
+            ),
             # Questions and facts.
             _hits("answer_recall", "Share of the questions whose answer is in the text that was read.", True),
             _hits("answer_similarity", "Similarity of the answer and the most similar part of the text.", True),

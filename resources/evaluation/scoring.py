@@ -55,7 +55,11 @@ class Scorer:
         samples, scores = [], []
         for sample, reading in read:
             scored = self.score(sample, reading)
-            samples.append((sample, Reading(reading.state, regions=reading.regions)))
+            samples.append((sample, reading))
             scores.extend(scored)
             yield scored
         yield self._adapter.whole(samples, scores)
+
+
+def _worst(score: Score, why: str) -> Score:
+    return replace(score, value=METRICS[score.metric].worst, lost=True, notes=(why,))

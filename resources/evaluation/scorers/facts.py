@@ -34,7 +34,7 @@ _PICTURE = re.compile(r"!\[.*?\]\(.*?\)")
 _SHOWN = 40
 _REPEATED = 5
 """Longest part of a text, in characters, whose repetition at the end counts."""
-_FORMATS: Mapping[str, tuple[re.Pattern[str], ...]] = {
+FORMATS: Mapping[str, tuple[re.Pattern[str], ...]] = {
     "heading": (
         re.compile(r"^#{1,6}\s+(.+?)$", re.MULTILINE),
         re.compile(r"<h[1-6][^>]*>(.*?)</h[1-6]>", re.IGNORECASE | re.DOTALL),
@@ -195,7 +195,7 @@ def _repeats(text: str) -> list[int]:
 
 def _format(fields: Mapping[str, Any], markdown: str) -> Verdict:
     wanted = normalized(fields["text"])
-    texts = [normalized(found) for pattern in _FORMATS[fields["format"]] for found in pattern.findall(markdown)]
+    texts = [normalized(found) for pattern in FORMATS[fields["format"]] for found in pattern.findall(markdown)]
     if not fields.get("case_sensitive", True):
         wanted, texts = wanted.lower(), [text.lower() for text in texts]
     least = _share(fields, wanted)
@@ -252,3 +252,5 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any], str], Verdict]] = {
     "footnote": _footnote,
     "math": _math,
 }
+
+TYPES = frozenset(_CHECKS)

@@ -4,6 +4,7 @@ import contextlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    averages = dict(zip(("map", "map_50", "map_75"), map(float, evaluation.stats[:3]), strict=True))
+    averages: dict[str, float] = dict(zip(("map", "map_50", "map_75"), map(float, evaluation.stats[:3]), strict=True))
     precisions = evaluation.eval["precision"]  # (IoU, recall, kind, area, maxDets); -1 is no gold
     for kind, at in number.items():
         of_kind = precisions[:, :, at, 0, -1]
@@ -121,8 +122,8 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
     return averages
 
 
-def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> list[dict[str, object]]:
-    made = []
+def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> Any:
+    made: list[dict[str, object]] = []
     for page, blocks in enumerate(pages):
         for block in blocks:
             if block.kind not in number:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rapidfuzz.distance import Levenshtein
 
@@ -102,6 +102,10 @@ class Edits:
     count: int
     size: int
 
+    @classmethod
+    def between(cls, gold: str, text: str) -> Self:
+        return cls(Levenshtein.distance(gold, text), max(len(gold), len(text)))
+
     @property
     def share(self) -> float:
         return self.count / self.size if self.size else 0.0
@@ -109,8 +113,7 @@ class Edits:
 
 def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
     """The edits of one pair; a side of which the normalisation leaves nothing counts as it was before it."""
-    gold, text = normalized_gold or gold, normalized or text
-    return Edits(Levenshtein.distance(gold, text), max(len(gold), len(text)))
+    return Edits.between(normalized_gold or gold, normalized or text)
 
 
 def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float:

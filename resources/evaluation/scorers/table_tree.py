@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from apted import APTED, Config
-from lxml import etree, html
+from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
 from rapidfuzz.distance import Levenshtein
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Node:
 
 
 class _Costs(Config):
-    def rename(self, node1: _Node, node2: _Node) -> float:
+    def rename(self, node1: _Node, node2: _Node) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         if (node1.tag, node1.colspan, node1.rowspan) != (node2.tag, node2.colspan, node2.rowspan):
             return 1.0
         first, second = node1.content, node2.content

@@ -1,0 +1,120 @@
+"""Sets of questions about pictures, of which is measured whether the answer is in the text that was read."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resources.errors import SourceError
+from resources.evaluation import answer_scores
+from resources.evaluation.adapter import Adapter
+from resources.evaluation.adapters.folders import Gathered, parquet_rows, pictures, read_json, with_suffix
+from resources.evaluation.benchmark import Benchmark, Picture
+from resources.evaluation.gold import Answers, Question
+
+_DENSE = "HME100k"
+"""The set of handwritten formulas, which OCRBench compares with their case and without blanks."""
+
+
+def load_ocrbench(folder: Path) -> Benchmark:
+    path = next((path for path in with_suffix(folder, ".json") if path.stem.lower().startswith("ocrbench")), None)
+    gathered = Gathered()
+    if path is not None:
+        _load_json(path, folder, gathered)
+    elif with_suffix(folder, ".parquet"):
+        for row in parquet_rows(folder, "test", ("dataset", "question", "question_type", "answer")):
+            values = row.values
+            record = {
+                "dataset_name": values.get("dataset"),
+                "question": values.get("question"),
+                "answers": values.get("answer"),
+                "type": values.get("question_type"),
+            }
+            _add(gathered, f"row_{row.number}", row.picture, record)
+    else:
+        raise SourceError(f"{folder} has neither OCRBench.json nor .parquet files of it")
+    return Benchmark(OCRBENCH.name, "v1", OCRBENCH.licence, OCRBENCH.source, gathered.sorted(), gathered.left_out)
+
+
+def _load_json(path: Path, folder: Path, gathered: Gathered) -> None:
+    records = read_json(path)
+    if not isinstance(records, list):
+        raise SourceError(f"{path} is no list of questions")
+    found = pictures(folder)
+    by_place = {path.relative_to(path.parents[1]).as_posix(): path for path in found} | {p.name: p for p in found}
+    named = []
+    for at, record in enumerate(records):
+        if not isinstance(record, dict):
+            gathered.leave_out(f"question {at}", "it is no JSON object")
+            continue
+        place = str(record.get("image_path") or "")
+        picture = by_place.get("/".join(Path(place).parts[-2:])) or by_place.get(Path(place).name)
+        if picture is not None:
+            named.append(picture)
+        _add(gathered, f"question_{at}", Picture(picture) if picture else None, record)
+    gathered.leave_out_pictures(found, named)
+
+
+def _add(gathered: Gathered, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
+    given = record.get("answers")
+    answers = tuple(
+        str(answer) for answer in (given if isinstance(given, list) else [given]) if answer not in (None, "")
+    )
+    if not answers:
+        gathered.leave_out(id, "it has no answer")
+        return
+    source = str(record.get("dataset_name") or "")
+    question = Question(id, str(record.get("question") or ""), answers, dense=source == _DENSE)
+    slices = {"type": str(record.get("type") or ""), "source": source}
+    gathered.add(id, picture, Answers((question,)), slices=slices)
+
+
+def load_kie(folder: Path) -> Benchmark:
+    if not with_suffix(folder, ".parquet"):
+        raise SourceError(f"{folder} has no .parquet files of Nanonets' set")
+    gathered = Gathered()
+    for row in parquet_rows(folder, "test", ("annotations",)):
+        id = f"row_{row.number}"
+        try:
+            fields = _fields(row.values.get("annotations"))
+        except ValueError as error:
+            gathered.leave_out(id, f"its gold cannot be read: {error}")
+            continue
+        questions = tuple(Question(f"{id}.{name}", name, (value,)) for name, value in fields.items())
+        if questions:
+            gathered.add(id, row.picture, Answers(questions))
+        else:
+            gathered.leave_out(id, "all its fields are empty")
+    return Benchmark(KIE.name, "1", KIE.licence, KIE.source, gathered.sorted(), gathered.left_out)
+
+
+def _fields(annotations: object) -> dict[str, str]:
+    """The fields of a document that have a value, from an object or its JSON."""
+    if isinstance(annotations, str):
+        annotations = json.loads(annotations)
+    if not isinstance(annotations, dict):
+        raise ValueError("annotations is no object of fields")
+    return {str(name): str(value).strip() for name, value in annotations.items() if str(value or "").strip()}
+
+
+OCRBENCH = Adapter(
+    "ocrbench",
+    "OCRBench v1: 1,000 questions about pictures with text, by whether the answer was read",
+    "OCRBench.json and the pictures in folders of their sets, or the .parquet files of the test split",
+    "https://huggingface.co/datasets/echo840/OCRBench (Yuliang-Liu/MultimodalOCR)",
+    "MIT; the pictures by the terms of their sets",
+    load_ocrbench,
+    answer_scores.score,
+    answer_scores.METRICS,
+    ("answer_recall",),
+)
+KIE = replace(
+    OCRBENCH,
+    name="nanonets_kie",
+    says="Nanonets-KIE: the fields of 147 business documents, by whether their values were read",
+    expects="the .parquet files of the test split with the columns image and annotations",
+    source="https://huggingface.co/datasets/nanonets/key_information_extraction",
+    licence="not stated by its authors: ask them before you publish pictures of it",
+    load=load_kie,
+)

@@ -1,0 +1,151 @@
+"""Facts about pages, one line of JSON each: olmOCR-bench, and Korean facts of the same form."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resources.errors import SourceError
+from resources.evaluation import fact_scores
+from resources.evaluation.adapter import Adapter
+from resources.evaluation.adapters.folders import Gathered, pictures, read_lines, with_suffix
+from resources.evaluation.adapters.page_files import page_rows
+from resources.evaluation.benchmark import Benchmark, Picture
+from resources.evaluation.gold import Fact, Facts
+from resources.evaluation.scorers.facts import FORMATS, TYPES, normalized
+
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "present": ("text",),
+    "absent": ("text",),
+    "order": ("before", "after"),
+    "table": ("cell",),
+    "math": ("math",),
+    "format": ("text",),
+    "footnote": ("marker",),
+    "baseline": (),
+}
+"""The fields that a fact of each type must have, and which must hold text."""
+_BASELINE = "baseline"
+
+
+def load_olmocr(folder: Path) -> Benchmark:
+    """As its authors have it, every PDF without a `baseline` fact gets one."""
+    return _load(folder, OLMOCR, "1", baselines=True)
+
+
+def load_facts(folder: Path) -> Benchmark:
+    """No character is forbidden: Korean pages may have Hanja."""
+    return _load(folder, KOREAN, "1", adjust=lambda fields: {"check_disallowed_characters": False, **fields})
+
+
+def _load(
+    folder: Path,
+    adapter: Adapter,
+    version: str,
+    baselines: bool = False,
+    adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
+) -> Benchmark:
+    gathered = Gathered()
+    pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
+    seen: set[str] = set()
+    files = with_suffix(folder, ".jsonl")
+    if not files:
+        raise SourceError(f"{folder} has no .jsonl file of facts")
+    for file in files:
+        for where, record in read_lines(file, gathered):
+            try:
+                fact = parse(adjust(record), file.stem)
+            except ValueError as error:
+                gathered.leave_out(where, str(error))
+                continue
+            if fact.id in seen:
+                gathered.leave_out(where, f"the fact {fact.id} is there twice: the first one counts")
+                continue
+            seen.add(fact.id)
+            pages[record["pdf"], record["page"]].append(fact)
+    if baselines:
+        with_one = {pdf for (pdf, _), facts in pages.items() if any(fact.type == _BASELINE for fact in facts)}
+        for pdf in sorted({pdf for pdf, _ in pages} - with_one):
+            pages[pdf, 1].append(Fact(f"{pdf}_baseline", _BASELINE, _BASELINE, {"type": _BASELINE}))
+    found = _pictures(folder)
+    used = set()
+    for (pdf, page), facts in pages.items():
+        name = _name(pdf)
+        place = next((key for key in ((name, page), (name, None)) if key in found), None)
+        if place is not None:
+            used.add(place)
+        picture = None if place is None else found[place]
+        if place is not None and picture is not None and picture.path.suffix.lower() == ".pdf":
+            picture = replace(picture, page=page)
+        gathered.add(f"{name}_{page}", picture, Facts(tuple(facts)), document=name)
+    for name, _ in sorted({key for key in found if key not in used}, key=str):
+        gathered.leave_out(name, "there is no fact about it")
+    return Benchmark(adapter.name, version, adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
+
+
+def parse(record: Mapping[str, Any], group: str) -> Fact:
+    """A fact of a line's object. Raises `ValueError` with what is wrong with it."""
+    kind = record.get("type")
+    if kind not in TYPES:
+        raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(TYPES))}")
+    for name in ("pdf", "id"):
+        if not isinstance(record.get(name), str) or not record[name]:
+            raise ValueError(f"it has no {name}")
+    if not isinstance(record.get("page"), int) or isinstance(record["page"], bool) or record["page"] < 1:
+        raise ValueError("its page is no number from 1")
+    edits = record.get("max_diffs", 0)
+    if not isinstance(edits, int) or isinstance(edits, bool) or edits < 0:
+        raise ValueError("its max_diffs is no number from 0")
+    for name in _TEXTS[kind]:
+        text = record.get(name)
+        if not isinstance(text, str) or (not normalized(text).strip() and name != "cell"):
+            raise ValueError(f"it has no text in {name}")
+    if kind == "order" and any(edits > len(normalized(record[name])) // 2 for name in _TEXTS[kind]):
+        raise ValueError("its max_diffs is more than half of a text")
+    if kind == "format" and record.get("format") not in FORMATS:
+        raise ValueError(f"its format is not one of {', '.join(sorted(FORMATS))}")
+    if kind == "footnote" and " " in record["marker"]:
+        raise ValueError("its marker has a blank")
+    return Fact(record["id"], kind, group, dict(record))
+
+
+def _pictures(folder: Path) -> dict[tuple[str, int | None], Picture]:
+    """By name and page: rows of page files and images are of one page, a PDF has page None."""
+    found: dict[tuple[str, int | None], Picture] = {}
+    for row in page_rows(folder):
+        found[row.document, row.page_number] = row.picture
+    for path in pictures(folder):
+        found[path.relative_to(folder).with_suffix("").name, None] = Picture(path)
+    for path in with_suffix(folder, ".pdf"):
+        place = path.relative_to(folder).as_posix().removeprefix("pdfs/")
+        found[_name(place), None] = Picture(path)
+    return found
+
+
+def _name(pdf: str) -> str:
+    """A PDF's place as part of an id, which must not hold a slash."""
+    return pdf.removesuffix(".pdf").replace("/", "__")
+
+
+OLMOCR = Adapter(
+    "olmocr_bench",
+    "olmOCR-bench: 7,010 facts about 1,403 English pages",
+    "the .jsonl files and pdfs/ of bench_data",
+    "https://huggingface.co/datasets/allenai/olmOCR-bench (Allen Institute for AI)",
+    "ODC-BY-1.0; the pages by their own terms",
+    load_olmocr,
+    fact_scores.score,
+    fact_scores.METRICS,
+    ("facts",),
+    fact_scores.whole,
+)
+KOREAN = replace(
+    OLMOCR,
+    name="facts",
+    says="Facts of your own about pages, in the form of olmOCR-bench; Hanja and kana are allowed",
+    expects="files of facts (.jsonl) and the pages: PDFs, pictures, or Arrow or Parquet files with ids",
+    source="written by hand: docs/evaluation.md has the form",
+    licence="yours",
+    load=load_facts,
+)

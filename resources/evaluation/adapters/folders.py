@@ -1,0 +1,165 @@
+"""What adapters share: pictures and JSON of a folder, rows of Parquet files, and the samples that come of them."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.errors import SourceError
+from resources.evaluation.benchmark import GivenRegion, LeftOut, Picture, Sample
+from resources.evaluation.gold import Gold
+from resources.pages import ids
+from resources.pages.names import natural
+from resources.printable import first_line, quoted
+
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Samples and what was left out, as a folder is read."""
+
+    samples: list[Sample] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
+
+    def add(
+        self,
+        id: str,
+        picture: Picture | None,
+        gold: Gold,
+        document: str | None = None,
+        slices: Mapping[str, str] | None = None,
+        regions: tuple[GivenRegion, ...] | None = None,
+    ) -> None:
+        """Take a sample, or leave it out: one without a picture, or with an id that cannot be used or is taken.
+
+        `document` is that of the sample alone unless it is given.
+        """
+        if picture is None:
+            self.leave_out(id, "it has gold and no picture")
+        elif problem := ids.problem_with(id):
+            self.leave_out(quoted(id), f"its id {problem}")
+        elif id in self._ids:
+            self.leave_out(id, "it is there twice: the first one counts")
+        else:
+            self._ids.add(id)
+            self.samples.append(Sample(id, document or id, picture, dict(slices or {}), gold, regions))
+
+    def leave_out(self, what: str, reason: str) -> None:
+        self.left_out.append(LeftOut(what, reason))
+
+    def leave_out_pictures(self, pictures: Iterable[Path], used: Iterable[Path]) -> None:
+        """Name every picture that no gold is of."""
+        for path in sorted(set(pictures) - set(used)):
+            self.leave_out(path.name, "it is a picture without gold")
+
+    def sorted(self) -> list[Sample]:
+        return sorted(self.samples, key=lambda sample: natural(sample.id))
+
+
+def pictures(folder: Path) -> list[Path]:
+    """Every image in or below a folder, in natural order; hidden ones are left out."""
+    return _files(folder, PICTURES)
+
+
+def with_suffix(folder: Path, suffix: str) -> list[Path]:
+    """Every file with a suffix in or below a folder, in natural order; hidden ones are left out."""
+    return _files(folder, frozenset({suffix}))
+
+
+def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
+    if not folder.is_dir():
+        raise SourceError(f"{folder} is no folder")
+    found = [path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
+    shown = [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+    return sorted(shown, key=lambda path: [natural(part) for part in path.relative_to(folder).parts])
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises `SourceError` with the line of a fault."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is no JSON: {first_line(error)}") from None
+
+
+def read_lines(path: Path, gathered: Gathered) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(`file:line`, object) of each line of a JSONL file; lines that hold no object are left out."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path.name}:{number}"
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            gathered.leave_out(where, f"it is no JSON: {first_line(error)}")
+            continue
+        if isinstance(found, dict):
+            yield where, found
+        else:
+            gathered.leave_out(where, "it is no JSON object")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of a Parquet file without its image, which `picture` reads."""
+
+    number: int
+    values: dict[str, Any]
+    picture: Picture
+
+
+def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = "image") -> Iterator[TableRow]:
+    """The rows of the Parquet files of a split in natural order, numbered from 0; all files where none names it.
+
+    A column of `columns` that is not there is left out of the values. Raises `SourceError` for a file that cannot be
+    read or has no column `image`.
+    """
+    files = with_suffix(folder, ".parquet")
+    named = [path for path in files if split in path.name or split in path.parent.name]
+    number = 0
+    for path in named or files:
+        try:
+            file = pq.ParquetFile(path, memory_map=True)
+            if image not in file.schema_arrow.names:
+                raise SourceError(f"{path} has no column {image}; it has {', '.join(file.schema_arrow.names)}")
+            wanted = [name for name in columns if name in file.schema_arrow.names]
+            for group in range(file.num_row_groups):
+                for row, values in enumerate(file.read_row_group(group, wanted).to_pylist()):
+                    yield TableRow(number, values, Picture(path, load=_Cell(path, image, group, row)))
+                    number += 1
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """An image in a Parquet file, as its bytes or as the struct of bytes and path that `datasets` writes."""
+
+    path: Path
+    column: str
+    group: int
+    row: int
+
+    def __call__(self) -> bytes:
+        value = _images(self.path, self.column, self.group)[self.row].as_py()
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if not isinstance(data, bytes):
+            raise OSError(f"row {self.row} of row group {self.group} holds no image bytes")
+        return data
+
+
+@lru_cache(maxsize=1)
+def _images(path: Path, column: str, group: int) -> pa.ChunkedArray:
+    """One row group at a time: pictures are read in their order."""
+    return pq.ParquetFile(path, memory_map=True).read_row_group(group, [column])[column]

@@ -1,0 +1,163 @@
+"""The scorers give the numbers that the authors of the benchmarks give, digit by digit."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resources.evaluation.gold import Fact
+from resources.evaluation.scorers import characters, omnidocbench
+from resources.evaluation.scorers.facts import check
+from resources.evaluation.scorers.layout_boxes import Block, coco_map
+from resources.evaluation.scorers.table_tree import teds
+
+KNOWN = Path(__file__).parent / "known"
+ELSEWHERE = os.environ.get("KOPUB_TEST_EVAL_REFERENCE")
+OMNIDOCBENCH = Path(ELSEWHERE or ".") / "omnidocbench_demo"
+needs_omnidocbench = pytest.mark.skipif(
+    not (ELSEWHERE and OMNIDOCBENCH.is_dir()),
+    reason="KOPUB_TEST_EVAL_REFERENCE names no folder with omnidocbench_demo/, whose licence keeps it out of here",
+)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def expected(name: str) -> Any:
+    return read(OMNIDOCBENCH / "expected" / f"{name}.json")
+
+
+def test_pubtabnet_s_teds_bit_for_bit():
+    gold, text = read(KNOWN / "pubtabnet/sample_gt.json"), read(KNOWN / "pubtabnet/sample_pred.json")
+    wanted = read(KNOWN / "pubtabnet/expected.json")
+    assert len(gold) == 12
+    for name in gold:
+        assert teds(gold[name]["html"], text[name]) == wanted[name]["official"], name
+        assert teds(gold[name]["html"], text[name], structure=True) == wanted[name]["structure_only"], name
+
+
+def test_the_verdict_on_each_fact_of_olmocr_bench():
+    folder = KNOWN / "olmocr_bench"
+    results = {each["id"]: each["result"] for each in read(folder / "expected.json")}
+    names = {"pass": True, "fail": False, "skipped: needs a browser": None}
+    facts = [
+        json.loads(line)
+        for name in ("dataset", "blanks")
+        for line in (folder / f"{name}.jsonl").read_text("utf-8").splitlines()
+        if line.strip()
+    ]
+    assert len(facts) == len(results) == 100
+    for fields in facts:
+        page = f"{fields['pdf'].removesuffix('.pdf')}_pg{fields['page']}_repeat1.md"
+        markdown = (folder / "olmocr_pipeline" / page).read_text("utf-8")
+        verdict = check(Fact(fields["id"], fields["type"], "sample", fields), markdown)
+        assert verdict.holds is names[results[fields["id"]]], (fields["id"], verdict)
+        assert bool(verdict.why) == (verdict.holds is not True)
+
+
+def test_anls_at_exactly_one_half_by_both_rules():
+    for case in read(KNOWN / "anls/expected.json"):
+        found = [characters.anls(case["answers"], case["pred"], inclusive) for inclusive in (False, True)]
+        assert found == pytest.approx([case["anls"], case["anls_star"]]), case
+
+
+def test_error_rates_of_korean_and_their_means():
+    case = read(KNOWN / "anls/cer_expected.json")
+    gold, text = case["gold"], case["pred"]
+    assert characters.spaced_errors(gold, text).rate == pytest.approx(case["cer_nfc"])
+    assert characters.character_errors(gold, text).rate == pytest.approx(case["cer_nfc_without_spaces"])
+    assert characters.jamo_errors(gold, text).rate == pytest.approx(case["cer_nfd_jamo"])
+    assert characters.word_errors(gold, text).rate == case["wer"]
+    two = case["pooled_two_documents"]
+    errors = [characters.character_errors(*pair) for pair in zip(two["gold"], two["pred"], strict=True)]
+    assert characters.pooled(errors) == two["jiwer_pooled"]
+    assert sum(each.rate for each in errors) / 2 == two["mean_of_documents"]
+
+
+@needs_omnidocbench
+def test_omnidocbench_s_text():
+    pairs = expected("text_pairs")
+    found = [
+        (pair["image_name"], omnidocbench.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"]))
+        for pair in pairs
+    ]
+    wanted = expected("end2end_quick_match_metric_result")["text_block"]["all"]["Edit_dist"]
+    assert omnidocbench.page_mean(found) == pytest.approx(wanted["ALL_page_avg"], abs=1e-12)
+    assert omnidocbench.whole([edits for _, edits in found]) == pytest.approx(wanted["edit_whole"], abs=1e-12)
+    assert omnidocbench.sample_mean([edits for _, edits in found]) == pytest.approx(wanted["edit_sample_avg"])
+    # A prediction that is a formula is normalised as one, also where the gold is text.
+    rules = {omnidocbench.normalized_text, omnidocbench.normalized_formula}
+    for pair in pairs:
+        assert omnidocbench.normalized_text(pair["gt"]) == pair["norm_gt"]
+        assert pair["norm_pred"] in {rule(pair["pred"]) for rule in rules}
+
+
+@needs_omnidocbench
+def test_omnidocbench_s_tables():
+    pairs, found = expected("table_pairs"), []
+    for pair in pairs:
+        gold, text = omnidocbench.normalized_table(pair["gt"]), omnidocbench.normalized_table(pair["pred"])
+        assert (gold, text) == (pair["norm_gt"], pair["norm_pred"])
+        assert teds(gold, text) == pair["metric"]["TEDS"]
+        assert teds(gold, text, structure=True) == pair["metric"]["TEDS_structure_only"]
+        found.append((pair["img_id"], omnidocbench.edits(pair["gt"], pair["pred"], gold, text)))
+    assert omnidocbench.page_mean(found) == pytest.approx(0.202719, abs=5e-7)
+
+
+@needs_omnidocbench
+def test_omnidocbench_s_formulas():
+    found = []
+    for pair in expected("formula_pairs"):
+        assert omnidocbench.normalized_formula(pair["gt"]) == pair["norm_gt"]
+        edits = omnidocbench.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"])
+        assert edits.share == pytest.approx(pair["metric"]["Edit_dist"])
+        found.append((pair["image_name"], edits))
+    assert omnidocbench.page_mean(found) == pytest.approx(0.318945, abs=5e-7)
+
+
+@needs_omnidocbench
+def test_omnidocbench_s_reading_order():
+    pages = expected("reading_order_pairs")
+    edits = [characters.edit(page["gt"], page["pred"]) for page in pages]
+    assert edits == [page["edit"] for page in pages]
+    assert sum(edits) / len(edits) == pytest.approx(0.161337, abs=5e-7)
+
+
+@needs_omnidocbench
+def test_omnidocbench_s_mean_average_precision():
+    """The classes and their names are those of its configuration; categories that it does not name keep theirs."""
+    pytest.importorskip("pycocotools")
+    classes = ("title text abandon figure figure_caption table table_caption table_footnote").split()
+    classes += ["isolate_formula", "formula_caption"]
+    gold_names = dict.fromkeys(("page_number", "header", "page_footnote", "footer"), "abandon") | {
+        "code_txt": "figure",
+        "equation_caption": "formula_caption",
+        "equation_isolated": "isolate_formula",
+        "text_block": "text",
+    }
+    detections = read(OMNIDOCBENCH / "detection_prediction.json")
+    names = {number: name.replace("plain text", "text") for number, name in detections["categories"].items()}
+    gold, regions = [], []
+    for page in read(OMNIDOCBENCH / "OmniDocBench_demo.json"):
+        blocks = [
+            (gold_names.get(b["category_type"], b["category_type"]), (*b["poly"][:2], *b["poly"][4:6]))
+            for b in page["layout_dets"]
+        ]
+        gold.append([Block(kind, box) for kind, box in blocks if kind in classes])
+        stem = page["page_info"]["image_path"].removesuffix(".jpg")
+        regions.append(
+            [
+                Block(names[str(found["category_id"])], tuple(found["bbox"]), found["score"])
+                for found in detections["results"]
+                if found["image_name"] == stem
+            ]
+        )
+    wanted, found = expected("layout_map"), coco_map(gold, regions)
+    assert found["map"] == pytest.approx(wanted["bbox_mAP"], abs=1e-12)
+    assert found["map_50"] == pytest.approx(wanted["bbox_mAP_50"], abs=1e-12)
+    assert found["map_75"] == pytest.approx(wanted["bbox_mAP_75"], abs=1e-12)
+    for kind, average in wanted["per_class"].items():
+        assert found[f"map:{kind}"] == pytest.approx(average), kind
