@@ -9,7 +9,7 @@ import dagster as dg
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.evaluations.running import Build, Evaluated, evaluate, prepared, settings_in
 from kopub_assets.materialize.dagster_assets import OWNERS
-from kopub_assets.materialize.score_tables import NO_DROP, check, shown
+from kopub_assets.materialize.score_tables import NO_DROP, drop_check, shown
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.comparison import headline, significant_drops
@@ -73,5 +73,5 @@ def _told(evaluated: dict[str, Evaluated], log: Callable[[str], None]) -> Iterat
             **{f"{benchmark}_scores": shown(each.scores, columns) for benchmark, each in evaluated.items()},
             "compared": compared,
         },
-        check_results=[check("; ".join(drops) or compared, passed=not drops)],
+        check_results=[drop_check("; ".join(drops) or compared, passed=not drops)],
     )

@@ -8,7 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import check, declaration, shown
+from kopub_assets.materialize.score_tables import declaration, drop_check, shown
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
 from resources.errors import KopubError
@@ -69,7 +69,7 @@ def _measured(
         context.log.info(line)
     yield dg.MaterializeResult(
         metadata=_metadata(answers, measured),
-        check_results=[check("; ".join(drops) or measured.compared, passed=not drops)],
+        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
         data_version=dg.DataVersion(measured.inputs),
     )
 

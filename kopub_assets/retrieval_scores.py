@@ -8,7 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import declaration, shown
+from kopub_assets.materialize.score_tables import declaration, drop_check, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
@@ -74,7 +74,7 @@ def _measured(
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")
         yield dg.MaterializeResult(
-            metadata={"not_measured": str(error)}, check_results=[check(f"not measured: {error}", passed=False)]
+            metadata={"not_measured": str(error)}, check_results=[drop_check(f"not measured: {error}", passed=False)]
         )
         return
     except KopubError as error:
@@ -84,7 +84,7 @@ def _measured(
         context.log.info(line)
     yield dg.MaterializeResult(
         metadata=_metadata(searched, measured),
-        check_results=[check("; ".join(drops) or measured.compared, passed=not drops)],
+        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
         data_version=dg.DataVersion(measured.inputs),
     )
 

@@ -29,7 +29,7 @@ def declaration(table: Table, after: Iterable[Table], group: str, version: str, 
     }
 
 
-def check(says: str, passed: bool) -> dg.AssetCheckResult:
+def drop_check(says: str, passed: bool) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=passed, check_name=NO_DROP, severity=dg.AssetCheckSeverity.WARN, description=says)
 
 

@@ -16,7 +16,7 @@ from tests.doubles.engines import Diary
 class KnowingReader(Recognizer):
     """Reads the text file of a page, `<answers>/<page id>.txt`, into its first region.
 
-    The first `wrong` characters of every page come out as `?`. The pages `fail` cannot be read. It notes each page.
+    The first `wrong` characters of every page come out as `?`, and every blank as `blank`. The pages `fail` cannot be read. It notes each page.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.knowing_reader", {1: "a double"})
@@ -27,6 +27,7 @@ class KnowingReader(Recognizer):
     wrong: int = 0
     fail: str = ""
     version: int = 1
+    blank: str = " "
     die_after: int = -1
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
@@ -38,5 +39,5 @@ class KnowingReader(Recognizer):
                 yield PageReading(page.page_id, State.FAILED, "asked to fail")
                 continue
             text = (Path(self.answers) / f"{page.page_id}.txt").read_text("utf-8")
-            said = "?" * self.wrong + text[self.wrong :]
+            said = ("?" * self.wrong + text[self.wrong :]).replace(" ", self.blank)
             yield PageReading(page.page_id, State.OK, None, (RegionText(regions[0].index, regions[0].label, said),))
