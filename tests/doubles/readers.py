@@ -16,7 +16,8 @@ from tests.doubles.engines import Diary
 class KnowingReader(Recognizer):
     """Reads the text file of a page, `<answers>/<page id>.txt`, into its first region.
 
-    The first `wrong` characters of every page come out as `?`, and every blank as `blank`. The pages `fail` cannot be read. It notes each page.
+    The first `wrong` characters of every page come out as `?`, and every blank as `blank`. The pages `fail` cannot be
+    read. It notes each page.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.knowing_reader", {1: "a double"})
