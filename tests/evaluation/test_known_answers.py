@@ -130,8 +130,8 @@ def test_omnidocbench_s_reading_order():
 def test_omnidocbench_s_mean_average_precision():
     """The classes and their names are those of its configuration; categories that it does not name keep theirs."""
     pytest.importorskip("pycocotools")
-    classes = ["title", "text", "abandon", "figure", "figure_caption", "table", "table_caption", "table_footnote"]
-    classes += ["isolate_formula", "formula_caption"]
+    classes = {"title", "text", "abandon", "figure", "figure_caption", "table", "table_caption", "table_footnote"}
+    classes |= {"isolate_formula", "formula_caption"}
     gold_names = dict.fromkeys(("page_number", "header", "page_footnote", "footer"), "abandon") | {
         "code_txt": "figure",
         "equation_caption": "formula_caption",

@@ -91,7 +91,8 @@ class TestTeds:
 
 
 def test_a_table_in_omnidocbench_s_form_has_no_heads_sections_or_inline_tags():
-    html = '<table class="x"><thead><tr><th align="left">H<sup>2</sup></th></tr></thead><tbody><tr><td>Ａ</td></tr></tbody></table>'
+    head = '<thead><tr><th align="left">H<sup>2</sup></th></tr></thead>'
+    html = f'<table class="x">{head}<tbody><tr><td>Ａ</td></tr></tbody></table>'
     wanted = '<html><body><table border="1" ><tr><td>H2</td></tr><tr><td>A</td></tr></table></body></html>'
     assert normalized_table(html) == wanted
     assert normalized_table("no table") == ""
@@ -134,8 +135,8 @@ class TestFacts:
         assert check(parse({**fact, "check_disallowed_characters": False}, "g"), "大韓民國").holds is True
 
     def test_korean_facts_of_each_kind(self):
-        page = "# 인구\n\n| 지역 | 인구 |\n|--|--|\n| 서울 | 9,386 |\n| 부산 | 3,279 |\n\n서울이 가장 많다.\n부산이 다음이다."
-        page = unicodedata.normalize("NFD", page)
+        rows = "| 지역 | 인구 |\n|--|--|\n| 서울 | 9,386 |\n| 부산 | 3,279 |"
+        page = unicodedata.normalize("NFD", f"# 인구\n\n{rows}\n\n서울이 가장 많다.\n부산이 다음이다.")
         about = {"pdf": "a.pdf", "page": 1, "id": "x"}
         for right in (
             {"type": "present", "text": "서울이 가장 많다"},

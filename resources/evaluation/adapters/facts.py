@@ -114,7 +114,7 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], Picture]:
     """By name and page: rows of page files and images are of one page, a PDF has page None."""
     found: dict[tuple[str, int | None], Picture] = {}
     for row in page_rows(folder):
-        found[row.document, row.page_number] = row.picture
+        found[_name(row.document), row.page_number] = row.picture
     for path in pictures(folder):
         found[path.relative_to(folder).with_suffix("").name, None] = Picture(path)
     for path in with_suffix(folder, ".pdf"):

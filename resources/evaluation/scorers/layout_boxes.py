@@ -98,7 +98,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
     found = _annotations(regions, number)
     # It tells its steps on standard output.
     with contextlib.redirect_stdout(io.StringIO()):
-        coco = COCO()
+        coco: Any = COCO()
         coco.dataset = {
             "info": {},
             "images": [{"id": page} for page in range(len(gold))],

@@ -1,0 +1,367 @@
+"""How the folders of benchmarks are read: every form, and everything in them that is no sample."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from resources.errors import ConfigError, SourceError
+from resources.evaluation.adapters.pubtabnet import table_html
+from resources.evaluation.benchmark import Benchmark
+from resources.evaluation.gold import Answers, Facts, Formula, Line, PageElements, PageText, TableHtml
+from resources.evaluation.registry import ADAPTERS, load
+from resources.layout.regions import Task
+
+PNG = b"\x89PNG"
+KNOWN = Path(__file__).parent / "known"
+TABLE = "<table><tr><td>1</td></tr></table>"
+PDF = b"""%PDF-1.4
+1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj
+2 0 obj<</Type/Pages/Kids[3 0 R 6 0 R]/Count 2>>endobj
+3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/Contents 4 0 R/Resources<</Font<</F 5 0 R>>>>>>endobj
+4 0 obj<</Length 46>>stream
+BT /F 20 Tf 20 100 Td (A page with text) Tj ET
+endstream endobj
+5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj
+6 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]>>endobj
+trailer<</Root 1 0 R>>
+"""
+"""A page with text and one without."""
+
+
+def put(folder: Path, **files: object) -> Path:
+    """Files by name, `/` as `__`: bytes as they are, text as UTF-8, all else as JSON."""
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return folder
+
+
+def parquet(folder: Path, rows: list[dict[str, Any]], name: str = "test-00000.parquet") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([{"image": {"bytes": PNG, "path": "x"}, **row} for row in rows]), folder / name)
+    return folder
+
+
+def left_out(benchmark: Benchmark) -> list[str]:
+    return [str(each) for each in benchmark.left_out]
+
+
+def block(category: str, id: int = 0, order: int | None = 1, **other: Any) -> dict[str, Any]:
+    return {"category_type": category, "poly": [10, 20, 60, 20, 60, 80, 10, 80], "order": order, "anno_id": id} | other
+
+
+def page(name: str, *blocks: dict[str, Any], language: str = "english", relation: Any = ()) -> dict[str, Any]:
+    return {
+        "layout_dets": list(blocks),
+        "page_info": {
+            "image_path": name,
+            "width": 100,
+            "height": 200,
+            "page_attribute": {"language": language, "data_source": "book"},
+        },
+        "extra": {"relation": list(relation)},
+    }
+
+
+class TestOmniDocBench:
+    def test_pages_blocks_and_what_is_no_sample(self, tmp_path: Path):
+        gold = [
+            page("book.pdf_1.jpg", block("text_block", text="가", ignore=True), block("title", 1, text=None)),
+            page("gone.jpg", block("text_block", text="나")),
+            page("odd.jpg", block("poem", text="다"), block("chart_mask", 1)),
+            page("broken.jpg", {"category_type": "text_block"}),
+            page("book.pdf_1.jpg"),
+            {"layout_dets": [], "page_info": {}},
+        ]
+        names = ("book.pdf_1.png", "odd.jpg", "broken.jpg", "alone.jpg")
+        put(tmp_path, **{"OmniDocBench.json": gold}, **{f"images__{name}": PNG for name in names})
+        found = load("omnidocbench", tmp_path)
+        assert [sample.id for sample in found.samples] == ["book.pdf_1", "odd"]
+        first = found.samples[0]
+        assert (first.document, first.slices) == ("book.pdf", {"language": "english", "source": "book"})
+        assert isinstance(first.gold, PageElements)
+        assert first.gold.elements[0].bbox == (0.1, 0.1, 0.6, 0.4)
+        assert [element.ignored for element in first.gold.elements] == [True, False]
+        assert first.picture is not None
+        assert first.picture.read() == PNG
+        assert left_out(found) == [
+            "gone: it has gold and no picture",
+            "broken: its gold cannot be read: KeyError('poly')",
+            "book.pdf_1: it is there twice: the first one counts",
+            "page 5: it names no picture",
+            "alone.jpg: it is a picture without gold",
+            "category poem: 1 blocks of it are not scored: it is not known",
+        ]
+
+    def test_paragraphs_that_were_cut_are_one(self, tmp_path: Path):
+        cut = [{"relation_type": "truncated", "source_anno_id": a, "target_anno_id": b} for a, b in ((2, 1), (3, 2))]
+        blocks = [
+            block("text_block", id, order, text=text) for id, order, text in ((1, 4, "다."), (2, 2, "나"), (3, 1, "가"))
+        ]
+        blocks.append(block("text_block", 4, 3, text="라"))
+        put(tmp_path, **{"gold.json": [page("a.jpg", *blocks, relation=cut)], "a.jpg": PNG})
+        gold = load("omnidocbench", tmp_path).samples[0].gold
+        assert isinstance(gold, PageElements)
+        assert [(element.order, element.text) for element in gold.elements] == [(1, "가나다."), (3, "라")]
+
+    def test_the_korean_pages_and_their_photographs(self, tmp_path: Path):
+        from PIL import Image
+
+        names = ("ko_book_1", "ko_book_1_indoor_light", "en_book_2")
+        gold = [
+            page(f"{name}.jpg", block("text_block"), language="Korean" if "ko" in name else "English") for name in names
+        ]
+        for each in gold:
+            del each["page_info"]["width"]
+        put(tmp_path, **{"MDPBench_public.json": gold})
+        for name in names:
+            Image.new("L", (50, 100)).save(tmp_path / f"{name}.jpg")
+        found = load("mdpbench_ko", tmp_path)
+        assert [(sample.id, sample.document) for sample in found.samples] == [
+            ("ko_book_1", "ko_book_1"),
+            ("ko_book_1_indoor_light", "ko_book_1"),
+        ]
+        assert found.samples[1].slices["capture"] == "photograph"
+        assert not found.left_out
+        assert isinstance(found.samples[0].gold, PageElements)
+        assert found.samples[0].gold.width == 50
+
+    def test_broken_json_is_one_line(self, tmp_path: Path):
+        put(tmp_path, **{"OmniDocBench.json": "[{"})
+        with pytest.raises(
+            SourceError, match=r"OmniDocBench.json is no JSON: Expecting.*get it from https.*licence: for"
+        ):
+            load("omnidocbench", tmp_path)
+
+
+def test_dp_bench(tmp_path: Path):
+    corners = [{"x": 1, "y": 2}, {"x": 3, "y": 2}, {"x": 3, "y": 9}, {"x": 1, "y": 9}]
+    elements = [
+        {"category": "Heading1", "content": {"text": "H", "html": ""}, "coordinates": corners, "id": 0, "page": 1},
+        {"category": "Table", "content": {"text": "", "html": TABLE}, "coordinates": corners, "id": 1, "page": 1},
+        {"category": "Poem", "content": {"text": "p"}},
+    ]
+    reference = {"a.pdf": {"elements": elements}, "b.pdf": {"elements": []}, "c.pdf": {}}
+    put(tmp_path, **{"dataset__reference.json": reference, "dataset__pdfs__a.pdf": b"%PDF", "pdfs__c.pdf": b"%PDF"})
+    found = load("dp_bench", tmp_path)
+    assert [(sample.id, sample.picture and sample.picture.page) for sample in found.samples] == [("a", 1)]
+    assert left_out(found) == [
+        "b: it has gold and no picture",
+        "c.pdf: its gold cannot be read: KeyError('elements')",
+        "category Poem: it is not known: its text is scored as a paragraph's",
+    ]
+
+
+class TestPubTabNet:
+    def test_a_record_is_its_structure_with_its_cells_put_in(self):
+        records = [json.loads(line) for line in (KNOWN / "pubtabnet/examples_2.jsonl").read_text("utf-8").splitlines()]
+        html = table_html(records[0]["html"])
+        assert html.startswith("<html><body><table><thead><tr><td><b>Variable</b></td>")
+        assert html.count("</td>") == len(records[0]["html"]["cells"])
+
+    def test_json_lines_with_pictures(self, tmp_path: Path):
+        structure = {"tokens": ["<tr>", "<td", ' colspan="2"', ">", "</td>", "</tr>"]}
+        html = {"structure": structure, "cells": [{"tokens": ["<b>", "가", "</b>"]}]}
+        lines = [
+            {"filename": "a.png", "split": "val", "html": html},
+            {"filename": "b.png", "split": "train", "html": html},
+            {"filename": "c.png", "split": "val", "html": {"structure": structure, "cells": []}},
+        ]
+        text = "\n".join(map(json.dumps, lines)) + "\nno json\n[]\n"
+        put(tmp_path, **{"PubTabNet_2.0.0.jsonl": text}, **{f"val__{name}.png": PNG for name in "abd"})
+        found = load("pubtabnet", tmp_path)
+        assert [sample.gold for sample in found.samples] == [
+            TableHtml('<html><body><table><tr><td colspan="2"><b>가</b></td></tr></table></body></html>')
+        ]
+        assert found.samples[0].slices == {"part": "first 200", "type": "complex"}
+        regions = found.samples[0].regions
+        assert regions is not None
+        assert [(region.label, region.task, region.bbox) for region in regions] == [("table", Task.TABLE, (0, 0, 1, 1))]
+        assert left_out(found) == [
+            "PubTabNet_2.0.0.jsonl:3: its gold cannot be read: IndexError('list index out of range')",
+            "PubTabNet_2.0.0.jsonl:4: it is no JSON: Expecting value: line 1 column 1 (char 0)",
+            "PubTabNet_2.0.0.jsonl:5: it is no JSON object",
+            "d.png: it is a picture without gold",
+        ]
+
+    def test_the_two_slices_of_the_parquet_files(self, tmp_path: Path):
+        rows = [{"html_table": TABLE if at != 1 else ""} for at in range(4003)]
+        parquet(tmp_path, rows, "validation-00000.parquet")
+        parquet(tmp_path, [{"html_table": "other"}], "train-00000.parquet")
+        found = load("pubtabnet", tmp_path)
+        parts = [sample.slices["part"] for sample in found.samples]
+        assert (parts.count("first 200"), parts.count("200 from row 4,000")) == (199, 3)
+        assert left_out(found) == ["row_1: its gold is empty"]
+        assert found.samples[-1].id == "row_4002"
+        assert found.samples[-1].picture is not None
+        assert found.samples[-1].picture.read() == PNG
+
+
+def test_unimer_in_text_files_and_in_parquet(tmp_path: Path):
+    put(tmp_path / "a", **{"spe.txt": "x^2\n\ny\n", "spe__0.png": PNG, "spe__1.png": PNG, "notes.txt": "n"})
+    found = load("unimer", tmp_path / "a")
+    assert [(sample.id, sample.gold) for sample in found.samples] == [("spe_0", Formula("x^2"))]
+    assert left_out(found) == ["spe_1: its gold is empty", "spe_2: it has gold and no picture"]
+    found = load("unimer", parquet(tmp_path / "b", [{"text": "a"}, {"text": "b"}]))
+    assert [sample.gold for sample in found.samples] == [Formula("a"), Formula("b")]
+
+
+def test_lines(tmp_path: Path):
+    found = load("iam_lines", parquet(tmp_path, [{"text": "a line"}, {"text": ""}]))
+    assert [sample.gold for sample in found.samples] == [Line("a line")]
+    assert left_out(found) == ["row_1: its gold is empty"]
+
+
+class TestAnswers:
+    def test_ocrbench(self, tmp_path: Path):
+        questions = [
+            {
+                "dataset_name": "HME100k",
+                "question": "?",
+                "answers": ["x"],
+                "type": "Formula",
+                "image_path": "HME/1.jpg",
+            },
+            {"dataset_name": "docVQA", "question": "?", "answers": "y", "type": "Doc", "image_path": "doc/1.jpg"},
+            {"dataset_name": "docVQA", "question": "?", "answers": [], "image_path": "doc/1.jpg"},
+            "no object",
+        ]
+        put(tmp_path, **{"OCRBench__OCRBench.json": questions, "images__HME__1.jpg": b"h", "images__doc__1.jpg": b"d"})
+        found = load("ocrbench", tmp_path)
+        pictures = [sample.picture.read() for sample in found.samples if sample.picture]
+        assert pictures == [b"h", b"d"]
+        assert [q.dense for s in found.samples if isinstance(s.gold, Answers) for q in s.gold.questions] == [
+            True,
+            False,
+        ]
+        assert left_out(found) == ["question_2: it has no answer", "question 3: it is no JSON object"]
+
+    def test_ocrbench_in_parquet(self, tmp_path: Path):
+        found = load(
+            "ocrbench", parquet(tmp_path, [{"dataset": "svt", "question": "?", "question_type": "R", "answer": ["a"]}])
+        )
+        assert found.samples[0].slices == {"type": "R", "source": "svt"}
+
+    def test_fields_of_documents(self, tmp_path: Path):
+        rows = [{"annotations": '{"date": "2023-01-02", "total": ""}'}, {"annotations": "{"}, {"annotations": "{}"}]
+        found = load("nanonets_kie", parquet(tmp_path, rows))
+        assert isinstance(found.samples[0].gold, Answers)
+        assert [(q.question, q.answers) for q in found.samples[0].gold.questions] == [("date", ("2023-01-02",))]
+        assert [each.what for each in found.left_out] == ["row_1", "row_2"]
+
+
+class TestFacts:
+    def test_olmocr_bench(self, tmp_path: Path):
+        facts = [
+            {"pdf": "a/x.pdf", "page": 1, "id": "1", "type": "present", "text": "t"},
+            {"pdf": "a/x.pdf", "page": 2, "id": "2", "type": "absent", "text": "t"},
+            {"pdf": "b.pdf", "page": 1, "id": "3", "type": "order", "before": "ab", "after": "cd", "max_diffs": 2},
+            {"pdf": "b.pdf", "page": 1, "id": "1", "type": "present", "text": "t"},
+            {"pdf": "b.pdf", "page": 1, "id": "4", "type": "poem"},
+            {"pdf": "b.pdf", "page": 0, "id": "5", "type": "baseline"},
+            {"pdf": "c.pdf", "page": 1, "id": "6", "type": "present", "text": " "},
+            {"pdf": "d.pdf", "page": 1, "id": "7", "type": "baseline", "max_length": 10},
+        ]
+        put(tmp_path, **{"facts.jsonl": "\n".join(map(json.dumps, facts)) + "\n{"})
+        put(tmp_path, **{"pdfs__a__x.pdf": b"%PDF", "pdfs__d.pdf": b"%PDF", "pdfs__e.pdf": b"%PDF"})
+        found = load("olmocr_bench", tmp_path)
+        assert [(s.id, s.document, s.picture and s.picture.page) for s in found.samples] == [
+            ("a__x_1", "a__x", 1),
+            ("a__x_2", "a__x", 2),
+            ("d_1", "d", 1),
+        ]
+        golds = [sample.gold for sample in found.samples]
+        groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, Facts)]
+        assert groups == [
+            [("present", "facts"), ("baseline", "baseline")],
+            [("absent", "facts")],
+            [("baseline", "facts")],
+        ]
+        assert left_out(found) == [
+            "facts.jsonl:3: its max_diffs is more than half of a text",
+            "facts.jsonl:4: the fact 1 is there twice: the first one counts",
+            "facts.jsonl:5: 'poem' is no type of fact; use one of absent, baseline, footnote, format, math, order, "
+            "present, table",
+            "facts.jsonl:6: its page is no number from 1",
+            "facts.jsonl:7: it has no text in text",
+            "facts.jsonl:9: it is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+            "e: there is no fact about it",
+        ]
+
+    def test_facts_about_the_rows_of_a_corpus_allow_hanja(self, tmp_path: Path):
+        row = {"id": "doc_2", "file_name": "doc.pdf", "page_number": 2}
+        parquet(tmp_path, [row], "corpus.parquet")
+        put(tmp_path, **{"facts.jsonl": json.dumps({"pdf": "doc.pdf", "page": 2, "id": "1", "type": "baseline"})})
+        gold = load("facts", tmp_path).samples[0].gold
+        assert isinstance(gold, Facts)
+        assert gold.facts[0].fields["check_disallowed_characters"] is False
+
+
+class TestTexts:
+    def test_pages_of_a_corpus_where_both_texts_agree(self, tmp_path: Path):
+        rows = [
+            {"id": "a_1", "text": "가 나 다", "ocr": "가나다"},
+            {"id": "a_2", "text": "가나다라", "ocr": "마바사"},
+            {"id": "a_3", "text": None, "ocr": ""},
+        ]
+        found = load("kopub", parquet(tmp_path, rows, "corpus-0.parquet"))
+        assert [(sample.id, sample.document, sample.gold) for sample in found.samples] == [
+            ("a_1", "a", PageText("가 나 다", ordered=False)),
+            ("a_3", "a", PageText("", ordered=False)),
+        ]
+        assert left_out(found) == ["a_2: its columns text and ocr differ by 1.00"]
+
+    def test_pages_of_a_corpus_with_their_text(self, tmp_path: Path):
+        rows = [{"id": "a_1", "text": "가", "license": "CC0"}, {"id": "a_2", "text": None}, {"id": "a_1", "text": "나"}]
+        table = pa.Table.from_pylist([{"image": {"bytes": PNG, "path": None}, **row} for row in rows])
+        with pa.OSFile(str(tmp_path / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        found = load("texts", tmp_path)
+        assert [(s.id, s.gold, s.slices) for s in found.samples] == [("a_1", PageText("가"), {"licence": "CC0"})]
+        assert found.samples[0].picture is not None
+        assert found.samples[0].picture.read() == PNG
+        assert left_out(found) == ["a_2: it is a page without gold", "a_1: it is there twice: the first one counts"]
+
+    def test_pictures_with_text_files(self, tmp_path: Path):
+        put(tmp_path, **{"doc__1.png": PNG, "doc__1.txt": "가", "2.jpg": PNG, "2.md": "# 나", "3.png": PNG})
+        put(tmp_path, **{"4.txt": "no picture", "5.png": PNG, "5.txt": "가".encode("cp949")})
+        found = load("texts", tmp_path)
+        assert [(s.id, s.document, s.gold) for s in found.samples] == [
+            ("2", "2", PageText("# 나", markdown=True)),
+            ("doc__1", "doc", PageText("가")),
+        ]
+        assert [each.what for each in found.left_out] == ["3.png", "5.txt", "4.txt"]
+
+    def test_pdfs_with_text_layers(self, tmp_path: Path):
+        put(tmp_path, **{"a.pdf": PDF, "b.pdf": b"no PDF"})
+        found = load("pdf_texts", tmp_path)
+        assert [(s.id, s.document, s.gold) for s in found.samples] == [("a_1", "a", PageText("A page with text"))]
+        assert found.samples[0].picture is not None
+        assert found.samples[0].picture.read().startswith(b"\x89PNG")
+        assert [each.what for each in found.left_out] == ["a_2", "b.pdf"]
+
+
+def test_what_a_folder_lacks_is_named_with_where_to_get_it(tmp_path: Path):
+    for name, adapter in ADAPTERS.items():
+        with pytest.raises(SourceError) as caught:
+            load(name, tmp_path)
+        assert "\n" not in str(caught.value)
+        assert all(part in str(caught.value) for part in (adapter.expects, adapter.source, adapter.licence))
+        with pytest.raises(SourceError, match="is no folder"):
+            load(name, tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"omnidocbnech is no benchmark; did you mean omnidocbench\?"):
+        load("omnidocbnech", tmp_path)
+
+
+def test_a_folder_of_which_nothing_can_be_scored_says_why(tmp_path: Path):
+    put(tmp_path, **{"1.png": PNG})
+    with pytest.raises(SourceError, match=r"has nothing to score \(1 left out, 1.png: it is a picture without gold\)"):
+        load("texts", tmp_path)
