@@ -1,5 +1,6 @@
 """Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from resources.scores.history import ALL, Run
 from resources.store.schemas import OCR_RUNS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
+
+_PROGRESS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,14 @@ def scored(
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
+        scores: list[Score] = []
+        told = time.monotonic()
         with Scorer(ADAPTERS[benchmark.name]) as scorer:
-            scores = [score for of_sample in scorer.score_all(pairs) for score in of_sample]
+            for done, of_sample in enumerate(scorer.score_all(pairs)):
+                scores += of_sample
+                if time.monotonic() - told >= _PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
         parts.append(pa.Table.from_pylist(list(_rows(benchmark, scores)), OCR_RUNS))
         log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
     return pa.concat_tables(parts)
