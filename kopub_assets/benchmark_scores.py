@@ -50,7 +50,7 @@ def _evaluated(settings: Settings, build: Build, log: Callable[[str], None]) -> 
     margin, unless `gates.override` gives the reason: then later runs are compared with this one.
     """
     found = {}
-    for asked in guards(settings.gates):
+    for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples):
         prepared(asked, settings.home)
         found[asked.benchmark] = evaluate(settings_in(settings, asked), build)
         log(f"{asked.benchmark} of {asked.folder}: {found[asked.benchmark].compared}")

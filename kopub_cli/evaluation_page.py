@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.errors import SourceError, UndecodableImage
-
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
@@ -43,27 +41,16 @@ def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from resources.diff.html import Picture
-    from resources.pages.drawing import preview
+    from resources.diff.pictures import picture_of
     from resources.store.corpus_tables import TABLES
 
-    store, corpus = settings.store, settings.corpus
     pages = {
-        row["page_id"]: (shard, row["page_idx"], row["sha256"])
-        for shard in corpus.manifest.keys
-        for row in store.read(TABLES.pages.name, shard, ["page_id", "page_idx", "sha256"]).to_pylist()
+        row["page_id"]: (shard, row["page_id"], row["page_idx"], row["sha256"])
+        for shard in settings.corpus.manifest.keys
+        for row in settings.store.read(TABLES.pages.name, shard, ["page_id", "page_idx", "sha256"]).to_pylist()
     }
 
     def picture(page_id: str) -> "Picture | None":
-        if page_id not in pages:
-            return None
-        shard, row, sha256 = pages[page_id]
-        try:
-            with corpus.reader(shard) as source:
-                image = source.page(page_id, row, sha256).image
-        except (SourceError, UndecodableImage):
-            return None
-        height, width = image.shape[:2]
-        return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
+        return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
 
     return picture

@@ -55,7 +55,7 @@ class GuardStanding:
 
 def standings_of_guards(settings: Settings) -> list[GuardStanding]:
     """Of every benchmark that the gates name. Reads no benchmark and no page. Raises `KopubError`."""
-    return [_standing(settings, asked) for asked in guards(settings.gates)]
+    return [_standing(settings, asked) for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples)]
 
 
 def _standing(settings: Settings, asked: Asked) -> GuardStanding:

@@ -1,7 +1,9 @@
 """How much loss a run may bear before it stops, and how much a release before it stays off the Hub."""
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
+
+from resources.config.places import placed
 
 
 class Gates(dg.ConfigurableResource):
@@ -66,3 +68,9 @@ class Gates(dg.ConfigurableResource):
         max_length=200,
         description="Reason to push although a licence of the sources is unknown or forbids it; the card says it.",
     )
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _place(cls, folders: dict[str, str]) -> dict[str, str]:
+        """A relative folder lies below the checkout, as all folders of a profile."""
+        return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}

@@ -1,14 +1,11 @@
 """The benchmarks that guard a corpus: which they are, and what the last evaluation of each says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
-from resources.config.places import placed
-from resources.errors import ConfigError
 from resources.evaluation.comparison import significant_drops
 from resources.evaluation.home import Asked
 from resources.evaluation.run_history import HISTORY
@@ -25,15 +22,9 @@ class Verdict:
     closed: Sequence[str]
 
 
-def guards(gates: Gates) -> list[Asked]:
-    """The evaluations that `gates.benchmarks` names. Raises `ConfigError`."""
-    found = []
-    for benchmark, folder in gates.benchmarks.items():
-        try:
-            found.append(Asked(benchmark, Path(placed(folder)), gates.benchmark_samples or None))
-        except ValueError as error:
-            raise ConfigError(f"gates.benchmarks.{benchmark}: {error}") from None
-    return found
+def guards(benchmarks: Mapping[str, str], samples: int) -> list[Asked]:
+    """The evaluations of the gates' `benchmarks`, each with the folder of its data; 0 `samples` are all."""
+    return [Asked(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
 
 
 def verdict(store: ShardStore) -> Verdict | None:

@@ -37,7 +37,7 @@ def reading_scores(
         else:
             found.append(store.read(OCR_SCORES.name, ALL))
             problems += significant_drops(found[-1])
-    for asked in guards(gates):
+    for asked in guards(gates.benchmarks, gates.benchmark_samples):
         guard = asked.store(Path(corpus.home), profile)
         said = verdict(guard)
         if said is None or _other_reader(store, released, guard):
