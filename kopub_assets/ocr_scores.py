@@ -8,7 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import declaration, drop_check, shown
+from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
 from resources.errors import KopubError
@@ -29,15 +29,13 @@ NAME = OCR_SCORES.name
 def ocr_scores() -> dg.AssetsDefinition:
     """The asset, over all shards of a corpus that has known answers."""
 
-    @dg.asset(
-        description=inspect.getdoc(_measured),
-        **declaration(
-            OCR_SCORES,
-            (TABLES.readings, TABLES.texts),
-            "reading",
-            str(VERSION.number),
-            "No headline metric of a benchmark is significantly worse than before.",
-        ),
+    @score_asset(
+        OCR_SCORES,
+        (TABLES.readings, TABLES.texts),
+        "reading",
+        str(VERSION.number),
+        inspect.getdoc(_measured),
+        "No headline metric of a benchmark is significantly worse than before.",
     )
     def materialize(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates):
         yield from _measured(context, store, corpus, gates)

@@ -8,7 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import declaration, drop_check, shown
+from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
@@ -30,15 +30,13 @@ from resources.store.table_source import CorpusCheck, Source
 def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
     """The asset, over all shards of the corpus that `settings` names."""
 
-    @dg.asset(
-        description=inspect.getdoc(_measured),
-        **declaration(
-            SCORES_TABLE,
-            (TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
-            "search",
-            str(VERSION.number),
-            "No retriever finds significantly less than before.",
-        ),
+    @score_asset(
+        SCORES_TABLE,
+        (TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
+        "search",
+        str(VERSION.number),
+        inspect.getdoc(_measured),
+        "No retriever finds significantly less than before.",
     )
     def materialize(
         context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates

@@ -111,7 +111,7 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
             out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)
-    for line in _evaluation_lines(shown["evaluations"]):
+    for line in evaluation_lines(shown["evaluations"]):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     if missing:
@@ -125,7 +125,7 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost so far.", highlight=False)
 
 
-def _evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
+def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What is to be evaluated before an upgrade, with the command, and what an evaluation forbids."""
     for each in evaluations:
         name = f"evaluation {each['benchmark']} of {each['folder']}"

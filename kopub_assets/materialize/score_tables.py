@@ -1,6 +1,6 @@
 """What the assets of scores have in common: how Dagster declares them, and how the UI shows their tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -12,21 +12,24 @@ from resources.store.table import Table
 NO_DROP = "no_significant_drop"
 
 
-def declaration(table: Table, after: Iterable[Table], group: str, version: str, says: str) -> dict[str, Any]:
-    """The arguments of `dg.asset` for scores over all shards of the tables `after`; `says` is what its check holds."""
+def score_asset(
+    table: Table, after: Iterable[Table], group: str, version: str, description: str | None, says: str
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """`dg.asset` for scores over all shards of the tables `after`; `says` is what their check holds."""
     assert isinstance(table.schema, pa.Schema)
-    return {
-        "name": table.name,
-        "deps": [dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
+    return dg.asset(
+        name=table.name,
+        description=description,
+        deps=[dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
         # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
-        "backfill_policy": dg.BackfillPolicy.single_run(),
-        "group_name": group,
-        "kinds": {"parquet"},
-        "owners": OWNERS,
-        "code_version": version,
-        "check_specs": [dg.AssetCheckSpec(NO_DROP, asset=table.name, description=says)],
-        "metadata": {"dagster/column_schema": column_schema(table.schema)},
-    }
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=group,
+        kinds={"parquet"},
+        owners=OWNERS,
+        code_version=version,
+        check_specs=[dg.AssetCheckSpec(NO_DROP, asset=table.name, description=says)],
+        metadata={"dagster/column_schema": column_schema(table.schema)},
+    )
 
 
 def drop_check(says: str, passed: bool) -> dg.AssetCheckResult:

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.plan import planned
+from kopub_cli.plan import evaluation_lines, planned
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.release.card.reading import reading_scores
@@ -102,6 +102,9 @@ def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platf
     assert shown["pages"] == 8
     assert shown["seconds"] is not None
     assert shown["command"].startswith("kopub evaluate texts ")
+    (line,) = evaluation_lines([shown])
+    assert line.startswith(f"evaluation texts of {platform.home / 'answers'}: stale, ocr_results: recognition.version")
+    assert line.endswith(shown["command"])
 
 
 def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgraded(platform: Platform):
