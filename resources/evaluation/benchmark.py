@@ -6,12 +6,17 @@ and read by the assets; the tables say a `Reading` of each; `resources/evaluatio
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from resources.evaluation.gold import Gold
 from resources.layout.regions import Task
 from resources.recognition.read_regions import ReadRegion
 from resources.states import LOST, State
+
+if TYPE_CHECKING:
+    from resources.pages.pdf.rendering import Renderer
 
 WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 """The box of a region that is the whole picture."""
@@ -38,9 +43,17 @@ class Picture:
             return self.load()
         if self.page is None:
             return self.path.read_bytes()
-        from resources.pages.pdf.rendering import DPI, Renderer
+        from resources.pages.pdf.rendering import DPI
 
-        return Renderer().render(self.path, self.page - 1, DPI)
+        return _renderer().render(self.path, self.page - 1, DPI)
+
+
+@cache
+def _renderer() -> "Renderer":
+    """One for the process: it keeps the last PDF open, and pages are read one after another."""
+    from resources.pages.pdf.rendering import Renderer
+
+    return Renderer()
 
 
 @dataclass(frozen=True, slots=True)

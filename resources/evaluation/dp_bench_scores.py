@@ -21,7 +21,9 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     gold = _joined(element.text for element in elements if element.category.lower() not in NO_TEXT)
-    text = _joined(r.content or "" for r in reading.regions if r.task is Task.TEXT and r.state not in LOST)
+    text = _joined(
+        r.content or "" for r in reading.regions if r.task in (Task.TEXT, Task.FORMULA) and r.state not in LOST
+    )
     scores = [
         Score(sample.id, "nid", characters.nid(gold, text), len(gold)),
         Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),

@@ -269,8 +269,9 @@ class TestFacts:
             {"pdf": "b.pdf", "page": 0, "id": "5", "type": "baseline"},
             {"pdf": "c.pdf", "page": 1, "id": "6", "type": "present", "text": " "},
             {"pdf": "d.pdf", "page": 1, "id": "7", "type": "baseline", "max_length": 10},
+            {"pdf": "d.pdf", "page": 1, "id": "8", "type": "present", "text": "t", "first_n": "ten"},
         ]
-        put(tmp_path, **{"facts.jsonl": "\n".join(map(json.dumps, facts)) + "\n{"})
+        put(tmp_path, **{"facts.jsonl": "\n".join(map(json.dumps, facts)) + "\nx"})
         put(tmp_path, **{"pdfs__a__x.pdf": b"%PDF", "pdfs__d.pdf": b"%PDF", "pdfs__e.pdf": b"%PDF"})
         found = load("olmocr_bench", tmp_path)
         assert [(s.id, s.document, s.picture and s.picture.page) for s in found.samples] == [
@@ -292,7 +293,8 @@ class TestFacts:
             "present, table",
             "facts.jsonl:6: its page is no number from 1",
             "facts.jsonl:7: it has no text in text",
-            "facts.jsonl:9: it is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+            "facts.jsonl:9: its first_n is no int",
+            "facts.jsonl:10: it is no JSON: Expecting value: line 1 column 1 (char 0)",
             "e: there is no fact about it",
         ]
 

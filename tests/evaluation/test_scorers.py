@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,22 @@ from resources.evaluation.scorers.bounded_teds import BoundedTeds
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scorers.facts import check
 from resources.evaluation.scorers.layout_boxes import Block, coco_map, find
-from resources.evaluation.scorers.omnidocbench import normalized_table, normalized_text
-from resources.evaluation.scorers.table_tree import in_document, teds
+from resources.evaluation.scorers.omnidocbench import (
+    edits,
+    normalized_table,
+    normalized_text,
+    page_mean,
+    sample_mean,
+    whole,
+)
+from resources.evaluation.scorers.table_tree import teds
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"
 TABLE = f"<html><body><table>{ROWS}</table></body></html>"
+
+
+def in_document(table: str) -> str:
+    return f"<html><body>{table}</body></html>"
 
 
 def table(rows: int, columns: int, first: int = 0) -> str:
@@ -40,6 +52,12 @@ def test_error_rates_without_gold_or_reading(gold: str, text: str, rate: float):
 
 def test_more_than_the_gold_is_more_than_one_error_a_character():
     assert characters.character_errors("가", "가나다라").rate == 3.0
+
+
+def test_what_is_empty_on_both_sides_is_in_no_mean_of_omnidocbench():
+    pairs = [("a", edits("x", "y", "x", "y")), ("b", edits("", "", "", ""))]
+    assert page_mean(pairs) == sample_mean([each for _, each in pairs]) == 1.0
+    assert page_mean(pairs[1:]) is whole([pairs[1][1]]) is None
 
 
 class TestTeds:
@@ -189,3 +207,45 @@ class TestCdm:
         assert Cdm(["no-such-program"]).why_not() == (
             "CDM does not work here: no-such-program cannot be run: No such file or directory"
         )
+
+    def test_the_script_of_the_container_speaks_the_command_s_language(self, tmp_path: Path):
+        """The official code is a double: it boxes every letter, prints, and draws nothing of what starts with `!`."""
+        (tmp_path / "metrics").mkdir()
+        (tmp_path / "metrics/__init__.py").touch()
+        (tmp_path / "metrics/cdm_metric.py").write_text(OFFICIAL, "utf-8")
+        script = Path(__file__).parents[2] / "deploy/cdm/cdm_pairs.py"
+        cdm = Cdm(["env", f"PYTHONPATH={tmp_path}", sys.executable, str(script)])
+        assert cdm.score([("$$ab$$", "ab"), ("ab", "!b"), ("!b", "ab"), ("ab", "```latex\nac\n```")]) == [
+            1.0,
+            0.0,
+            None,
+            0.5,
+        ]
+        assert (
+            cdm.why_not()
+            == "CDM does not work here: its three examples score 0.00, 0.00, 0.00 instead of 0.82, 0.71, 0.95"
+        )
+
+
+OFFICIAL = """
+import json, os
+class CDM:
+    def __init__(self, output_root):
+        self.output_root = output_root
+    def _prepare_directories(self, name):
+        for side in ("gt", "pred"):
+            os.makedirs(os.path.join(self.output_root, side, "bbox"))
+    def _generate_bboxes(self, gold, text, name):
+        print("This is XeTeX")
+        os.system("echo This is xdvipdfmx")
+        for side, latex in (("gt", gold), ("pred", text)):
+            if not latex.startswith("!"):
+                with open(os.path.join(self.output_root, side, "bbox", name + ".jsonl"), "w") as file:
+                    [file.write(json.dumps({"bbox": [at], "token": each}) + "\\n") for at, each in enumerate(latex)]
+    def _load_images(self, name):
+        return None, None
+    def _match_boxes(self, gold, read, *pictures):
+        return None, [g == r for g, r in zip(gold, read)] if len(gold) < 10 else []
+    def _calculate_metrics(self, gold, read, inliers):
+        return None, None, 2 * sum(inliers) / (len(gold) + len(read))
+"""

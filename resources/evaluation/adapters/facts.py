@@ -26,6 +26,12 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "baseline": (),
 }
 """The fields that a fact of each type must have, and which must hold text."""
+_OPTIONAL: Mapping[str, type] = {
+    **dict.fromkeys(("first_n", "last_n", "max_length", "max_repeats"), int),
+    **dict.fromkeys(("case_sensitive", "check_disallowed_characters", "ignore_markdown_tables"), bool),
+    **dict.fromkeys(("up", "down", "left", "right", "top_heading", "left_heading"), str),
+    **dict.fromkeys(("appears_before_marker", "appears_after_marker"), str),
+}
 _BASELINE = "baseline"
 
 
@@ -101,6 +107,9 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
         text = record.get(name)
         if not isinstance(text, str) or (not normalized(text).strip() and name != "cell"):
             raise ValueError(f"it has no text in {name}")
+    for name, type_ in _OPTIONAL.items():
+        if record.get(name) is not None and type(record[name]) is not type_:
+            raise ValueError(f"its {name} is no {type_.__name__}")
     if kind == "order" and any(edits > len(normalized(record[name])) // 2 for name in _TEXTS[kind]):
         raise ValueError("its max_diffs is more than half of a text")
     if kind == "format" and record.get("format") not in FORMATS:
@@ -145,7 +154,7 @@ KOREAN = replace(
     name="facts",
     says="Facts of your own about pages, in the form of olmOCR-bench; Hanja and kana are allowed",
     expects="files of facts (.jsonl) and the pages: PDFs, pictures, or Arrow or Parquet files with ids",
-    source="written by hand: docs/evaluation.md has the form",
+    source="written by hand: docs/scorers.md has the form",
     licence="yours",
     load=load_facts,
 )

@@ -116,23 +116,31 @@ def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
     return Edits.between(normalized_gold or gold, normalized or text)
 
 
-def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float:
-    """`ALL_page_avg` of (page, edits): the mean over pages of the edits of a page by its lengths."""
+def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float | None:
+    """`ALL_page_avg` of (page, edits): the mean over pages of the edits of a page by its lengths.
+
+    Pages on which both sides are empty are in no mean; None where all are.
+    """
     pages: defaultdict[str, list[Edits]] = defaultdict(list)
     for page, each in pairs:
         pages[page].append(each)
-    return sum(whole(of_page) for of_page in pages.values()) / len(pages)
+    return _mean(whole(of_page) for of_page in pages.values())
 
 
-def whole(pairs: Sequence[Edits]) -> float:
-    """`edit_whole`: all edits by all lengths."""
-    return Edits(sum(each.count for each in pairs), sum(each.size for each in pairs)).share
+def whole(pairs: Sequence[Edits]) -> float | None:
+    """`edit_whole`: all edits by all lengths; None where there is nothing on either side."""
+    size = sum(each.size for each in pairs)
+    return sum(each.count for each in pairs) / size if size else None
 
 
-def sample_mean(pairs: Sequence[Edits]) -> float:
-    """`edit_sample_avg`: the mean over blocks, of those that have text."""
-    shares = [each.share for each in pairs if each.size]
-    return sum(shares) / len(shares)
+def sample_mean(pairs: Sequence[Edits]) -> float | None:
+    """`edit_sample_avg`: the mean over blocks, of those that have text on a side."""
+    return _mean(each.share if each.size else None for each in pairs)
+
+
+def _mean(shares: Iterable[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _with_unicode_formulas(text: str) -> str:

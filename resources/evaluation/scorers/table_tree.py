@@ -106,11 +106,6 @@ def _nodes(table: "HtmlElement") -> int:
     return 1 if table.tag == _STOPS else 1 + sum(map(_nodes, table))
 
 
-def in_document(table: str) -> str:
-    """A bare `<table>` within `<html><body>`, which the rules ask for; a whole document as it is."""
-    return table if "<body" in table.lower() else f"<html><body>{table}</body></html>"
-
-
 def _tokens(element: "HtmlElement") -> Iterator[str]:
     yield f"<{element.tag}>"
     yield from element.text or ""
