@@ -59,7 +59,7 @@ def _measured(
             pages = RawPages({"store": store, "corpus": corpus})
             is_of_corpus = CorpusCheck(store, lambda asset, shard: pages.source(shard)).look()
             keys = corpus.manifest.keys
-            measured = measure(store, answers, keys, is_of_corpus, bool(gates.override), context.log.info)
+            measured = measure(store, answers, keys, is_of_corpus, bool(gates.override), context.log.info, gates.cdm)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     drops = significant_drops(measured.scores)

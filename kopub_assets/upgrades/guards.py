@@ -73,7 +73,7 @@ def _standing(settings: Settings, asked: Asked) -> GuardStanding:
 def _is_scored(moved: Settings) -> bool:
     """Whether the scores are of the tables there are, against this gold and by these scorers."""
     run, gold, keys = HISTORY.latest(moved.store), moved.corpus.gold, moved.corpus.manifest.keys
-    if run is None or gold is None or run.kind != kind_of(read_gold(gold)):
+    if run is None or gold is None or run.kind != kind_of(read_gold(gold), moved.gates.cdm):
         return False
     return HISTORY.is_of_tables_now(moved.store, keys, moved.store.has)
 

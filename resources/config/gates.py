@@ -57,6 +57,11 @@ class Gates(dg.ConfigurableResource):
         ge=0,
         description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
     )
+    cdm: list[str] = Field(
+        default=[],
+        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); the metric is skipped when "
+        "left out.",
+    )
     override: str = Field(
         default="",
         max_length=200,

@@ -12,6 +12,7 @@ from resources.evaluation.gold_file import KnownAnswers
 from resources.evaluation.readings import contents, readings
 from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.run_history import HISTORY
+from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import MISSING, VERSION, Scorer
 from resources.fingerprints import fingerprint
 from resources.scores.history import ALL, Run
@@ -41,20 +42,21 @@ def measure(
     is_of_corpus: IsOfCorpus,
     accept: bool = False,
     log: Callable[[str], None] = lambda line: None,
+    cdm: Sequence[str] = (),
 ) -> Measured:
     """Score what the tables of the shards `keys` say and write the result, unless it is scored already.
 
     A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
-    dropped. Raises `StoreError`.
+    dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
     """
     measured = contents(store, keys, is_of_corpus)
-    kind = kind_of(answers)
+    kind = kind_of(answers, cdm)
     inputs = fingerprint([kind, measured])
     todo = not HISTORY.is_scored(store, inputs)
     if todo:
         benchmarks = [known.benchmark for known in answers]
         members = [f"{each.name}/{sample.id}" for each in benchmarks for sample in each.samples]
-        table = scored(benchmarks, dict(readings(store, measured)), log)
+        table = scored(benchmarks, dict(readings(store, measured)), log, cdm)
         HISTORY.publish(store, Run(inputs, table, members, kind=kind), measured, accept)
     elif accept:
         HISTORY.accept(store, inputs)
@@ -64,13 +66,16 @@ def measure(
     return Measured(store.read(name, ALL), inputs, compared, todo, unread)
 
 
-def kind_of(answers: Sequence[KnownAnswers]) -> str:
+def kind_of(answers: Sequence[KnownAnswers], cdm: Sequence[str]) -> str:
     """Fingerprint of what is scored against and how: runs of two kinds are not compared."""
-    return fingerprint([VERSION.number, [known.identity for known in answers]])
+    return fingerprint([VERSION.number, [known.identity for known in answers], list(cdm)])
 
 
 def scored(
-    benchmarks: Sequence[Benchmark], found: dict[str, Reading], log: Callable[[str], None] = lambda line: None
+    benchmarks: Sequence[Benchmark],
+    found: dict[str, Reading],
+    log: Callable[[str], None] = lambda line: None,
+    cdm: Sequence[str] = (),
 ) -> pa.Table:
     """The scores of every sample, as a table of schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
@@ -78,7 +83,7 @@ def scored(
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
         scores: list[Score] = []
         told = time.monotonic()
-        with Scorer(ADAPTERS[benchmark.name]) as scorer:
+        with Scorer(ADAPTERS[benchmark.name], Cdm(cdm) if cdm else None) as scorer:
             for done, of_sample in enumerate(scorer.score_all(pairs)):
                 scores += of_sample
                 if time.monotonic() - told >= _PROGRESS_SECONDS:
