@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from resources.evaluation.aggregate import ALL
 from resources.printable import visible
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
     rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
     changed = [_changes(evaluated[0], each) for each in evaluated]
     for metric, part in dict.fromkeys(name for of_profile in rows for name in of_profile):
+        # Slices are shown of the headlines alone; --json has them all.
+        if part != ALL and not any(
+            of_profile[metric, part]["headline"] for of_profile in rows if (metric, part) in of_profile
+        ):
+            continue
         cells: list[str] = []
         for at, of_profile in enumerate(rows):
             cells += _cells(of_profile.get((metric, part)))
