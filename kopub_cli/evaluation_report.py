@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""
-_NAME = 60
+_NAME, _REASON = 60, 200
 
 
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) -> None:
     """Print the scores of every profile side by side, and what differs from the first one."""
     out.print(_table(known, evaluated))
+    for line in _skipped(evaluated):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     for each in known.benchmark.left_out[:_LISTED]:
         out.print(f"left out {visible(str(each))}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if len(known.benchmark.left_out) > _LISTED:
@@ -90,6 +92,17 @@ def _change_values(change: "Change") -> dict[str, Any]:
     }
 
 
+def _skipped(evaluated: "Sequence[Evaluated]") -> list[str]:
+    """The metrics that could not be computed of some samples, with the commonest reason."""
+    return [
+        f"{each.profile}: {row['metric']} was skipped for {row['skipped']} samples: "
+        f"{visible(row['skipped_reason'] or '', _REASON)}"
+        for each in evaluated
+        for row in each.scores.to_pylist()
+        if row["slice"] == ALL and row["skipped"]
+    ]
+
+
 def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
     benchmark = known.benchmark
     some = f"the first {len(benchmark.samples):,} of {known.of:,}" if len(benchmark.samples) < known.of else known.of
@@ -97,9 +110,11 @@ def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("metric", no_wrap=True)
     table.add_column("slice", overflow="fold")
+    table.add_column("samples", justify="right", no_wrap=True)
     for at, each in enumerate(evaluated):
-        for column in (each.profile, "95 %", "samples", "lost", *(("change", "95 %") if at else ())):
-            table.add_column(column, justify="right", overflow="fold")
+        table.add_column(each.profile, justify="right", overflow="fold")
+        for column in ("95 %", "lost", *(("change", "95 %") if at else ())):
+            table.add_column(column, justify="right", no_wrap=True)
     rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
     changed = [_changes(evaluated[0], each) for each in evaluated]
     for metric, part in dict.fromkeys(name for of_profile in rows for name in of_profile):
@@ -108,7 +123,7 @@ def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
             of_profile[metric, part]["headline"] for of_profile in rows if (metric, part) in of_profile
         ):
             continue
-        cells: list[str] = []
+        cells = [str(next(of_profile[metric, part]["samples"] for of_profile in rows if (metric, part) in of_profile))]
         for at, of_profile in enumerate(rows):
             cells += _cells(of_profile.get((metric, part)))
             if at:
@@ -119,14 +134,14 @@ def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
 
 def _cells(row: Mapping[str, Any] | None) -> list[str]:
     if row is None:
-        return ["", "", "", ""]
+        return ["", "", ""]
     if row["value"] is None:
-        return ["skipped", visible(row["skipped_reason"] or "", _NAME), "0", str(row["lost"])]
-    between = "" if row["low"] is None else f"{row['low']:.4f}-{row['high']:.4f}"
-    return [f"{row['value']:.4f}", between, str(row["samples"]), str(row["lost"])]
+        return ["skipped", "", str(row["lost"])]
+    between = "" if row["low"] is None else f"{row['low']:.3f}-{row['high']:.3f}"
+    return [f"{row['value']:.4f}", between, str(row["lost"])]
 
 
 def _change_cells(change: "Change | None") -> list[str]:
     if change is None:
         return ["", ""]
-    return [f"{change.change:+.4f}", f"{change.low:+.4f} to {change.high:+.4f}"]
+    return [f"{change.change:+.4f}", f"{change.low:+.3f} to {change.high:+.3f}"]
