@@ -41,7 +41,7 @@ def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from resources.diff.pictures import picture_of
+    from kopub_cli.page_pictures import picture_of
     from resources.store.corpus_tables import TABLES
 
     pages = {
