@@ -16,15 +16,17 @@ from resources.code_version import CodeVersion
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError, SourceError
 from resources.evaluation import measuring
-from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture, Sample
+from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture, Reading, Sample, Score
 from resources.evaluation.comparison import changes_between
 from resources.evaluation.gold import Line, PageText
 from resources.evaluation.gold_file import KnownAnswers, first_by_hash, read_gold, write_gold
 from resources.evaluation.home import Asked, prepare
+from resources.evaluation.page import Side, render
 from resources.evaluation.predictions import write_predictions
 from resources.evaluation.readings import readings
 from resources.layout.given.detector import GivenLayout
 from resources.layout.regions import Task
+from resources.states import State
 from tests.doubles.readers import KnowingReader
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.corpora import page_image, pages
@@ -249,6 +251,16 @@ def test_the_worst_sample_comes_first_and_two_runs_stand_side_by_side(
     assert html.index("p_2") < html.index("p_0")
     assert "worse cer" in html
     assert "failed: asked to fail" in html
+
+
+def test_the_page_of_1355_samples_is_light():
+    text = "가나다라 마바사 " * 200
+    samples = [Sample(f"p_{at}", f"p_{at}", None, {}, PageText(text)) for at in range(1355)]
+    read = {sample.id: Reading(State.OK, text=text.replace("라", "러")) for sample in samples}
+    side = Side("cpu", read, [Score(sample.id, "cer", 0.1) for sample in samples], [])
+    html = render(Benchmark("texts", "1", "l", "s", samples), 1355, [side], ["cer"], lambda page_id: None, 24)
+    assert html.count("<article") == 24
+    assert len(html) < 500_000
 
 
 @pytest.fixture

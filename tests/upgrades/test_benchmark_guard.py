@@ -135,7 +135,9 @@ def test_the_card_has_the_scores_and_a_drop_keeps_a_release_off_the_hub(platform
     card = (platform.home / "release" / "README.md").read_text()
     assert "| texts | cer | lower | 8 | 0 | 0.0000 |" in card
     upgrade(platform, wrong=5)
-    assert platform.run("*", "shard_00").success
+    result = platform.run("*", "shard_00")
+    (event,) = result.asset_materializations_for_node("hf_release")
+    assert "texts is read worse" in str(event.metadata["keeps_it_off_the_hub"].value)
     _, problems = scores(platform)
     assert "texts is read worse" in problems[0]
     assert "texts is read worse" in (platform.home / "release" / "README.md").read_text()
