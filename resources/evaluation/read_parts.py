@@ -1,17 +1,17 @@
-"""The tables and formulas of a reading, and the form in which tables are compared. Pure; Beautiful Soup."""
+"""The tables and formulas of a reading, and the form in which tables are compared. Pure."""
 
-from typing import TYPE_CHECKING
+import re
 
 from resources.evaluation.benchmark import Reading
 from resources.layout.regions import Task
+from resources.recognition.vlm.tables_html import clean_tables
 from resources.states import LOST
 
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
-
-_UNWRAPPED = ("thead", "tbody", "tfoot", "b", "strong", "i", "em", "u", "span", "p", "div", "font", "a")
-_DROPPED = ("colgroup", "col", "caption")
-_SPANS = ("rowspan", "colspan")
+_TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
+_FORM = re.compile(r"</?(?:a|font|math|overline|strike|underline)\b[^>]*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+"""Tags that say how a text looks and that `clean_tables` would take for printed ones; comments."""
+_FIRST = re.compile(r"<table>(?:<caption>.*?</caption>)?(.*?)</table>", re.DOTALL)
+_BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)")
 
 
 def read_tables(reading: Reading) -> list[str]:
@@ -35,38 +35,24 @@ def plain_table(html: str) -> str:
     Engines and benchmarks mark heads, sections and bold type or do not, and break lines where they like: both sides
     lose these, so that a score is of rows, cells and text. `sup` and `sub` stay.
     """
-    soup = _parsed(html)
-    table = soup.find("table")
-    if table is None:
+    tables = _tables(html)
+    found = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
+    if found is None:
         return ""
-    for inner in table.find_all(_DROPPED):
-        inner.decompose()
-    for inner in table.find_all(_UNWRAPPED):
-        inner.unwrap()
-    for line_break in table.find_all("br"):
-        line_break.replace_with(" ")
-    rows = []
-    for row in table.find_all("tr"):
-        cells = [cell for cell in row.find_all(["td", "th"]) if cell.find_parent("tr") is row]
-        rows.append("<tr>" + "".join(_cell(cell) for cell in cells) + "</tr>")
-    return f"<html><body><table>{''.join(rows)}</table></body></html>"
-
-
-def _cell(cell: "Tag") -> str:
-    spans = "".join(
-        f' {name}="{span}"' for name in _SPANS if (span := str(cell.get(name, "1")).strip()) not in ("1", "")
-    )
-    return f"<td{spans}>{' '.join(cell.decode_contents().split())}</td>"
+    rows = found[1].replace("<th", "<td").replace("</th>", "</td>")
+    rows = _EDGE.sub(r"\1", _BREAK.sub(" ", rows))
+    return f"<html><body><table>{rows}</table></body></html>"
 
 
 def _tables(html: str) -> list[str]:
-    """The outermost tables of a text."""
-    if "<table" not in html.lower():
-        return []
-    return [str(table) for table in _parsed(html).find_all("table") if table.find_parent("table") is None]
-
-
-def _parsed(html: str) -> "BeautifulSoup":
-    from bs4 import BeautifulSoup
-
-    return BeautifulSoup(html, "html.parser")
+    """The outermost tables of a text; one that is not closed goes on to its end."""
+    found, depth, start = [], 0, 0
+    for tag in _TABLE.finditer(html):
+        if not tag[1]:
+            start = start if depth else tag.start()
+            depth += 1
+        elif depth:
+            depth -= 1
+            if not depth:
+                found.append(html[start : tag.end()])
+    return [*found, html[start:]] if depth else found

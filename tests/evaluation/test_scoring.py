@@ -118,6 +118,33 @@ def test_gold_in_markdown_is_compared_without_its_markup():
     assert scored("texts", reading(region("제1장 굵게 쓴 지역 인구 서울 9,386")), gold)["cer"].value == 0.0
 
 
+class TestTables:
+    GOLD = TableHtml(
+        "<html><body><table><thead><tr><th><b>지역</b></th><th>10<sup>3</sup></th></tr></thead>"
+        "<tbody><tr><td>서울<br>특별시</td><td colspan='2'> 1 </td></tr></tbody></table></body></html>"
+    )
+
+    @pytest.mark.parametrize(
+        "html",
+        [
+            "<table><tr><td>지역<td>10<sup>3</sup><tr><td>서울 특별시<td colspan=2>1</table>",
+            "표 1 <table><caption>c</caption><tr><th>지역</th><th>10<sup>3</sup></th></tr>"
+            "<tr><td>서울<br/>특별시</td><td colspan='2'>1</td></tr></table> 주",
+            "<table><tr><td><!-- x --><u>지역</u></td><td>10<sup>3</sup></td></tr>"
+            "<tr><td>서울 <br> 특별시</td><td colspan='2'>1</td></tr>",
+        ],
+    )
+    def test_marks_of_heads_and_sections_unclosed_cells_and_breaks_are_no_difference(self, html: str):
+        assert scored("pubtabnet", reading(region(html, "table")), self.GOLD)["teds"].value == 1.0
+
+    def test_other_text_and_spans_are(self):
+        html = "<table><tr><td>지역<td>10<sup>2</sup><tr><td>서울 특별시<td>1</table>"
+        score = scored("pubtabnet", reading(region(html, "table")), self.GOLD)["teds"]
+        # One of five tokens, a cell of another span; seven elements with the `sup`.
+        assert score.value == pytest.approx(1 - (1 / 5 + 1) / 7)
+        assert score.notes == ("table 1: 0.829",)
+
+
 class TestBlocks:
     def test_regions_in_another_order(self):
         regions = list(RIGHT["omnidocbench"].regions)

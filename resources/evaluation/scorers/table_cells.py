@@ -131,7 +131,8 @@ def _table(rows: Sequence[Sequence[Cell]]) -> Table | None:
                 column += 1
             place = (row, column)
             cells[place] = cell
-            at |= {(row + down, column + right): place for down in range(cell.rows) for right in range(cell.columns)}
+            down = range(row, min(row + cell.rows, len(rows)))  # what is below the last row has no neighbour
+            at |= {(y, x): place for y in down for x in range(column, column + cell.columns)}
             column += cell.columns
     if not cells:
         return None
