@@ -18,8 +18,7 @@ setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data
 	@deploy/tessdata.sh $(BIN)/python
 
 demo: setup ## Build all assets from the samples (or your indexed corpus) and show what was made
-	@# Superseded by `dg launch`, says Dagster; it stays the command that needs no project folder.
-	@PYTHONWARNINGS=ignore $(BIN)/dagster asset materialize --select '*' --partition-range "$$($(BIN)/kopub shards --range)" -m definitions
+	@$(BIN)/kopub run
 	@$(BIN)/kopub status
 
 ui: setup ## The Dagster UI on http://127.0.0.1:3000

@@ -9,6 +9,7 @@ import dagster as dg
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.evaluations.running import Build, Evaluated, evaluate, prepared, settings_in
 from kopub_assets.materialize.dagster_assets import OWNERS
+from kopub_assets.materialize.progress import NOBODY, watched_by, watcher
 from kopub_assets.materialize.score_tables import NO_DROP, drop_check, shown
 from resources.config.settings import Settings
 from resources.errors import KopubError
@@ -34,10 +35,12 @@ def benchmark_scores(settings: Settings, build: Build) -> dg.AssetsDefinition:
     )
     def materialize(context: dg.AssetExecutionContext):
         try:
-            with canceled_when_stopped(context):
+            watcher().began(BENCHMARKS)
+            with canceled_when_stopped(context), watched_by(NOBODY):
                 evaluated = _evaluated(settings, build, context.log.info)
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
+        watcher().ended(BENCHMARKS)
         yield from _told(evaluated, context.log.info)
 
     return materialize

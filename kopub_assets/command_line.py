@@ -35,10 +35,23 @@ _REFUSALS = (
     dagster_errors.DagsterUnknownPartitionError,
 )
 """Errors in what was typed: a selection, a partition, a value of the configuration."""
+_waiting = threading.Event()
+
+
+@contextmanager
+def person_waits() -> Iterator[None]:
+    """Say that a person waits for the runs of this process, until the context ends."""
+    _waiting.set()
+    try:
+        yield
+    finally:
+        _waiting.clear()
 
 
 def at_terminal() -> bool:
     """Whether this process is a command that a person waits for."""
+    if _waiting.is_set():
+        return True
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.stem
     commands = {"dagster": ["asset", "materialize"], "dg": ["launch"], "dagster_dg_cli": ["launch"]}
@@ -121,6 +134,12 @@ class _TerminalLogger(logging.Logger):
                 # The run's own event repeats the error of its first step.
                 record.msg = f"{event.step_key}: {message}" if event.step_key else event.message
         super().handle(record)
+
+
+def tells_of_interrupt(event: dg.DagsterEvent) -> bool:
+    """Whether an event of a run says that somebody stopped it."""
+    error = getattr(event.event_specific_data, "error", None)
+    return any(kind in _INTERRUPT_NAMES for kind, _ in _chain(error))
 
 
 def _chain(error: Any) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
+from resources.pages.page import Page
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
@@ -20,11 +21,18 @@ class CorpusImageEmbeddings(VectorTable):
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
     parents = (RawPages,)
 
+    @property
+    def typical_seconds(self) -> float:
+        return self.engine.typical_image_seconds
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
             yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
 
-    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         with self.corpus.reader(shard) as source:
-            pages = (source.page(row.id, row.given["page_idx"], row.given["sha256"]) for row in todo)
-            yield from self.engine.embed_images(pages)
+            for row in todo:
+                yield source.page(row.id, row.given["page_idx"], row.given["sha256"])
+
+    def results(self, inputs: Iterator[Page]) -> Iterator[Embedding]:
+        return self.engine.embed_images(inputs)

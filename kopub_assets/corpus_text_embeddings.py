@@ -23,5 +23,8 @@ class CorpusTextEmbeddings(VectorTable):
         for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
             yield RowSpec.after(row, [self.own_recipe, row["text"]], {"page_id": row["page_id"]}, row["text"])
 
-    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
-        yield from self.engine.embed_texts((row.id, row.given) for row in todo)
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
+        return ((row.id, row.given) for row in todo)
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.engine.embed_texts(inputs)

@@ -17,6 +17,7 @@ from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.costs import Account
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.provenance import footer_of
 from kopub_assets.materialize.rows import Work
 from kopub_assets.ocr_results import OcrResults
@@ -30,6 +31,7 @@ from resources.pages.corpus import Corpus
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
+from resources.release.dataset.configs import CONFIGS
 from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
@@ -81,6 +83,9 @@ class HfRelease(ShardAsset):
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
     config: ClassVar[type[dg.Config] | None] = Publishing
 
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        return len(CONFIGS) if made is None else made
+
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
         with self.store.exclusive(self.name, shard):
@@ -101,6 +106,9 @@ class HfRelease(ShardAsset):
             self.store.update(self.name, shard, table, stamp.metadata(table))
             account = Account(self.store, self.name, run.run_id, self.own_recipe, gpus=0)
             account.enter(shard, Work(written, [], time.monotonic() - started))
+        watcher().planned(self.name, shard, len(written))
+        for _ in written:
+            watcher().computed(self.name)
         run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
         return Finished(stamp.recipe, _files(files, len(written)))
 

@@ -8,21 +8,22 @@ import pyarrow as pa
 
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, without_regions
+from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.previews import first_page
-from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
 from kopub_assets.materialize.upstream import page_rows
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
-from resources.layout.regions import Region
+from resources.layout.regions import PageLayout, Region
+from resources.pages.page import Page
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
 
 
-class LayoutRegions(RowTable):
+class LayoutRegions(EngineTable):
     """The regions of every page: label, task, score, box in pixels and on a 0-1000 grid, in reading order.
 
     A page with ink but without regions is `failed`, never silently empty.
@@ -35,20 +36,26 @@ class LayoutRegions(RowTable):
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector
     needs: ClassVar[tuple[str, ...]] = ("gates",)
-    checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, PAGES_HAVE_REGIONS)
+    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PAGES_HAVE_REGIONS)
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
             yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
 
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
-        pages = {row.id: row.given for row in todo}
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         with self.corpus.reader(shard) as source:
-            stream = (source.page(row.id, row.given["page_idx"], row.given["sha256"]) for row in todo)
-            for found in self.engine.detect(stream):
-                size = pages[found.page_id]["width"], pages[found.page_id]["height"]
-                regions = [region_row(region, *size) for region in found.regions]
-                yield found.page_id, {"regions": regions, "state": found.state, "reason": found.reason}
+            for row in todo:
+                yield source.page(row.id, row.given["page_idx"], row.given["sha256"])
+
+    def results(self, inputs: Iterator[Page]) -> Iterator[PageLayout]:
+        return self.engine.detect(inputs)
+
+    def row_id(self, result: PageLayout) -> str:
+        return result.page_id
+
+    def columns(self, row: RowSpec, result: PageLayout) -> Row:
+        regions = [region_row(region, row.given["width"], row.given["height"]) for region in result.regions]
+        return {"regions": regions, "state": result.state, "reason": result.reason}
 
     def problems(self, made: MadeShard) -> Mapping[str, str | None]:
         return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
@@ -59,7 +66,6 @@ class LayoutRegions(RowTable):
             "regions": labels.total(),
             "regions_by_label": dict(labels.most_common()),
             "page": first_page(self.corpus, shard, page_rows(self.store, RawPages.table, shard), table),
-            **self.engine.report(),
         }
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:

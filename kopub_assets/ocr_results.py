@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.previews import first_text
-from kopub_assets.materialize.row_table import RetryPartial, RowTable
+from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec
 from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
+from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.read_regions import KINDS
 from resources.recognition.readings import PageReading
@@ -28,7 +30,7 @@ _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score
 """What a reading depends on: the same box with another confidence is not read again."""
 
 
-class OcrResults(RowTable):
+class OcrResults(EngineTable):
     """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
 
     A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
@@ -56,17 +58,22 @@ class OcrResults(RowTable):
                 layout, [self.own_recipe, page["sha256"], boxes], known, (page["sha256"], layout["regions"])
             )
 
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
-        layouts = {row.id: regions for row in todo for _, regions in (row.given,)}
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[Page, Sequence[Region]]]:
         with self.corpus.reader(shard) as source:
-            stream = (
-                (source.page(row.id, row.known["page_idx"], sha256), [_region(region) for region in regions])
-                for row in todo
-                for sha256, regions in (row.given,)
-            )
-            for reading in self.engine.read(stream):
-                self._seconds[reading.page_id] = sum(text.seconds for text in reading.regions if not text.reused)
-                yield reading.page_id, _columns(reading, layouts[reading.page_id])
+            for row in todo:
+                sha256, regions = row.given
+                yield source.page(row.id, row.known["page_idx"], sha256), [_region(region) for region in regions]
+
+    def results(self, inputs: Iterator[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        return self.engine.read(inputs)
+
+    def row_id(self, result: PageReading) -> str:
+        return result.page_id
+
+    def columns(self, row: RowSpec, result: PageReading) -> Row:
+        self._seconds[row.id] = sum(text.seconds for text in result.regions if not text.reused)
+        _, layout = row.given
+        return _columns(result, layout)
 
     def cost(self, row_id: str) -> float:
         return self._seconds[row_id]
@@ -79,7 +86,6 @@ class OcrResults(RowTable):
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": sum(len(region["content"]) for region in regions),
             "text": first_text(table, "markdown"),
-            **self.engine.report(),
         }
 
 

@@ -8,6 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
@@ -52,6 +53,7 @@ def _measured(
     A release is pushed after it, and not when a headline metric dropped, unless `gates.override` gives the reason:
     then later runs are compared with this one.
     """
+    watcher().began(NAME)
     try:
         with canceled_when_stopped(context), store.exclusive(NAME, ALL):
             assert corpus.gold is not None
@@ -62,6 +64,7 @@ def _measured(
             measured = measure(store, answers, keys, is_of_corpus, bool(gates.override), context.log.info, gates.cdm)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    watcher().ended(NAME)
     drops = significant_drops(measured.scores)
     for line in (*_account(answers, measured), measured.compared, *drops):
         context.log.info(line)

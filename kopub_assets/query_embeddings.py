@@ -36,6 +36,9 @@ class QueryEmbeddings(VectorTable):
         by_shard = _by_shard(self.corpus.manifest.path(queries.file), queries.sha256) if queries else {}
         return by_shard.get(shard, fingerprint([]))
 
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        return len(self.corpus.queries(shard))
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
         queries = self.corpus.queries(shard)
         if not queries:
@@ -43,8 +46,11 @@ class QueryEmbeddings(VectorTable):
         for query in queries:
             yield RowSpec(query.query_id, [self.own_recipe, query.query], asdict(query))
 
-    def embed(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Embedding]:
-        yield from self.engine.embed_queries((row.id, row.known["query"]) for row in todo)
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
+        return ((row.id, row.known["query"]) for row in todo)
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.engine.embed_queries(inputs)
 
 
 @cache

@@ -37,7 +37,7 @@ class RawPages(RowTable):
         entry = self.corpus.manifest.shard(shard)
         return fingerprint([Path(entry.file).name, entry.rows, entry.sha256, entry.duplicates])
 
-    def expected_rows(self, shard: str, made: int) -> int:
+    def expected_rows(self, shard: str, made: int | None) -> int:
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

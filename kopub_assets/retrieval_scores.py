@@ -8,6 +8,7 @@ import dagster as dg
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
@@ -64,6 +65,7 @@ def _measured(
     it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
     compared with this one.
     """
+    watcher().began(SCORES)
     try:
         with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
             check = CorpusCheck(store, sources)
@@ -77,6 +79,7 @@ def _measured(
         return
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    watcher().ended(SCORES)
     drops = significant_drops(measured.scores)
     for line in (*_account(searched), measured.compared, *drops):
         context.log.info(line)

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.indexed_corpus import corpus_check, materialize_command, open_settings
+from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
 from resources.printable import visible
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def doubtful_pages(settings: "Settings") -> tuple[list[tuple[str, "DoubtfulPage"
         pages += len(table) - table["doubt"].null_count
     if left_out:
         says = f"{left_out} shards are left out: their {TABLES.texts.name} are of another corpus than the indexed one"
-        typer.echo(f"{says}; run `{materialize_command(settings)}`", err=True)
+        typer.echo(f"{says}; run `{COMMAND}`", err=True)
     return sorted(found, key=lambda entry: -entry[1].doubt), pages
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from resources.errors import ConfigError, KopubError
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
@@ -116,11 +116,9 @@ def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evalua
 @contextmanager
 def _told_when_stopped() -> Iterator[None]:
     """Ctrl-C ends a run as it ends a command: what is finished is kept."""
-    from dagster._core.errors import DagsterExecutionInterruptedError
-
     try:
         yield
-    except DagsterExecutionInterruptedError:
-        raise KeyboardInterrupt from None
+    except KeyboardInterrupt:
+        raise SystemExit(STOPPED_BY_HAND) from None
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
         raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None

@@ -1,62 +1,45 @@
 """How far an evaluation has come, while it reads."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from resources.store.shard_store import JOURNAL
+from kopub_assets.materialize.progress import Watcher, watched_by
+from resources.config.settings import Settings
 
-if TYPE_CHECKING:
-    from resources.config.settings import Settings
 
-_SECONDS = 0.5
+class _Bars(Watcher):
+    """A bar for each table: the rows that are computed of those that have to be."""
+
+    def __init__(self, bars: Progress, profile: str) -> None:
+        self._bars = bars
+        self._profile = profile
+        self._tasks: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+
+    def began(self, asset: str) -> None:
+        self._tasks[asset] = self._bars.add_task(f"{self._profile} {asset}", total=None)
+
+    def planned(self, asset: str, shard: str, rows: int) -> None:
+        self._rows[asset] = self._rows.get(asset, 0) + rows
+        self._bars.update(self._tasks[asset], total=self._rows[asset])
+
+    def computed(self, asset: str) -> None:
+        self._bars.advance(self._tasks[asset])
+
+    def warned(self, asset: str, message: str) -> None:
+        self._bars.console.print(f"{asset}: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, asset: str) -> None:
+        rows = self._rows.get(asset, 0)
+        self._bars.update(self._tasks[asset], total=rows, completed=rows)
 
 
 @contextmanager
-def reading(settings: "Settings", out: Console) -> Iterator[None]:
-    """Show which table is being made and how many of its rows are finished, until the work within is done.
-
-    It looks into the store: the run itself knows nothing of a terminal.
-    """
-    from kopub_assets.evaluations.running import READING
-
-    root, pages = Path(settings.store.url), settings.corpus.manifest.rows
+def reading(settings: Settings, out: Console) -> Iterator[None]:
+    """Show which table is being made and how many of its rows are finished, until the work within is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    done = threading.Event()
-
-    def watch(bar: Progress) -> None:
-        task = bar.add_task(settings.profile_name, total=pages)
-        while not done.wait(_SECONDS):
-            for table in reversed(READING):
-                finished = _finished(root, table.name)
-                if finished or table is READING[0]:
-                    bar.update(task, description=f"{settings.profile_name} {table.name}", completed=finished)
-                    break
-
-    with Progress(*columns, console=out, transient=True) as bar:
-        watcher = threading.Thread(target=watch, args=(bar,), daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
-
-
-def _finished(root: Path, asset: str) -> int:
-    """Rows of the tables that are published, and of those that are under way."""
-    return sum(map(_rows, [*(root / asset).glob("*.parquet"), *(root / JOURNAL / asset).rglob("*.parquet")]))
-
-
-def _rows(path: Path) -> int:
-    try:
-        return pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowException):
-        return 0  # replaced or cleared in this moment
+    with Progress(*columns, console=out, transient=True) as bars, watched_by(_Bars(bars, settings.profile_name)):
+        yield

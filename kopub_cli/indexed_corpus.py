@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.store.table_source import CorpusCheck
 
+COMMAND = "kopub run"
+"""Makes or goes on with every table of the indexed corpus."""
+
 
 def open_settings() -> "Settings":
     """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
@@ -38,14 +41,5 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
             more = f" and {len(other) - 1} more shards" if other[1:] else ""
             raise KopubError(
                 f"{asset} of {other[0]}{more} was made from another corpus than "
-                f"{settings.corpus.manifest.location}: run `{materialize_command(settings)}`"
+                f"{settings.corpus.manifest.location}: run `{COMMAND}`"
             )
-
-
-def materialize_command(settings: "Settings") -> str:
-    """The command that makes or goes on with every table of the indexed corpus."""
-    keys = settings.corpus.manifest.keys
-    if settings.shards_per_run is not None:
-        # Dagster's command line makes a range in one run only.
-        return "make ui, and materialize all there"
-    return f"dagster asset materialize --select '*' --partition-range {keys[0]}...{keys[-1]} -m definitions"

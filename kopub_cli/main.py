@@ -1,15 +1,30 @@
 """The `kopub` command line."""
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import costs, diff, doubts, evaluate, export, lineage, plan, publish, search, serve, status, verify
+from kopub_cli import (
+    costs,
+    diff,
+    doubts,
+    evaluate,
+    export,
+    index,
+    lineage,
+    plan,
+    profile,
+    publish,
+    run,
+    search,
+    serve,
+    status,
+    verify,
+)
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
-from resources.pages.pdf.rendering import DPI
 from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
@@ -17,49 +32,26 @@ _ENV = Path(__file__).resolve().parent.parent / ".env"
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Index a corpus, see what was made from it, export it. Assets are materialized with Dagster.",
+    help="Make text and vectors of pages, search them, see where they come from, release them.",
 )
-app.add_typer(serve.app, name="serve")
-app.command()(status.status)
+# In the order of work.
+app.command()(run.run)
+app.command()(index.index)
+app.command()(index.shards)
 app.command()(plan.plan)
-app.command()(costs.costs)
+app.command()(status.status)
 app.command()(search.search)
 app.command()(search.search_page)
 app.command()(doubts.doubts)
 app.command()(evaluate.evaluate)
 app.command()(lineage.lineage)
 app.command()(diff.diff)
+app.command()(costs.costs)
+app.command()(profile.profile)
 app.command()(export.export)
 app.command()(publish.publish)
 app.command()(verify.verify)
-
-
-@app.command()
-def index(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Folder of Arrow or Parquet shards or of PDFs, or a Hub dataset id.")
-    ],
-    dpi: Annotated[int, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at.")] = DPI,
-) -> None:
-    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of PDFs into $KOPUB_HOME/rendered, once."""
-    from resources.config.settings import load_settings
-    from resources.pages.indexing import index as index_source
-
-    home = load_settings().home
-    manifest = index_source(source, home, typer.echo, dpi)
-    queries = manifest.queries.rows if manifest.queries else 0
-    typer.echo(f"{home}: {len(manifest.shards)} shards, {manifest.rows:,} pages, {queries} queries")
-
-
-@app.command()
-def shards(
-    as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
-) -> None:
-    """Name the shards of the corpus."""
-    from resources.config.settings import load_settings
-
-    keys = load_settings().corpus.manifest.keys
-    typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
+app.add_typer(serve.app, name="serve")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kopub_cli.indexed_corpus import materialize_command
+from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
 from resources.printable import visible
 
@@ -39,7 +39,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        _show(shown, Console(), materialize_command(settings))
+        _show(shown, Console(), COMMAND)
 
 
 def planned(settings: "Settings") -> dict[str, Any]:

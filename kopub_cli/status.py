@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from kopub_cli.indexed_corpus import corpus_check, materialize_command, open_settings
+from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
 from resources.printable import visible
 from resources.states import FINAL, LOST, State, count_states
 
@@ -137,7 +137,7 @@ def _to_do(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str
     if failed:
         todo.append(f"{failed} rows failed and are tried again")
     if todo:
-        yield f"next     {materialize_command(settings)}  ({', '.join(todo)})"
+        yield f"next     {COMMAND}  ({', '.join(todo)})"
     else:
         yield "next     nothing: every table is current, and another run would compute nothing"
 

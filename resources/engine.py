@@ -1,6 +1,7 @@
 """What every engine has in common: it can say exactly what determines its results."""
 
 from abc import ABC
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
@@ -18,6 +19,18 @@ class Engine(dg.ConfigurableResource, ABC):
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
 
+    typical_seconds: ClassVar[float] = 0.01
+    """What a page or text takes on common hardware: a forecast begins with it while nothing was measured here."""
+
+    spans_shards: ClassVar[bool] = False
+    """Whether one call may be given the rows of several shards, so that no shard's tail leaves the hardware idle.
+
+    Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
+    """
+
+    needs_server: ClassVar[bool] = False
+    """Whether it waits for a model server: what needs none is done first, while the server starts."""
+
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
 
@@ -31,10 +44,26 @@ class Engine(dg.ConfigurableResource, ABC):
             "weights": self.weights(),
         }
 
+    def prepare(self) -> None:
+        """Begin what takes long before a first result, in the background; returns at once.
+
+        Called once it is known that results are wanted, any number of times. What goes wrong is told where the
+        engine is used, once.
+        """
+
     @property
     def gpus(self) -> int:
         """GPUs that it holds while it works, for the account of what a page costs."""
         return 0
+
+    def take_figures(self) -> Mapping[str, float]:
+        """Sums over the results since it was last called, for the account of the shard that they are of."""
+        return {}
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, by the names that CUDA_VISIBLE_DEVICES has for them."""
+        return ()
 
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""

@@ -27,6 +27,10 @@ class StoreError(KopubError):
     """A table that cannot be written or read; what was finished before is still there."""
 
 
+class TableBusy(StoreError):
+    """A table that another process is making just now."""
+
+
 class EngineError(KopubError):
     """An engine that cannot run at all: no page is to blame, and the next run tries again."""
 

@@ -1,10 +1,11 @@
-"""One way to run a function over a stream with several threads and a bounded number in flight."""
+"""Work in threads: a function over a stream with a bounded number in flight, and one value that is made meanwhile."""
 
 import os
+import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -30,3 +31,25 @@ def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int
         finally:
             for future in running:
                 future.cancel()
+
+
+class Begun(Generic[Out]):
+    """A value that a thread of its own makes while other work goes on. The thread does not keep the process alive."""
+
+    def __init__(self, make: Callable[[], Out]) -> None:
+        self._value: Future[Out] = Future()
+        threading.Thread(target=self._run, args=(make,), daemon=True).start()
+
+    def _run(self, make: Callable[[], Out]) -> None:
+        try:
+            self._value.set_result(make())
+        except BaseException as error:
+            self._value.set_exception(error)
+
+    def result(self) -> Out:
+        """The value, waited for; raises what making it raised."""
+        return self._value.result()
+
+    def when_done(self, function: Callable[[], object]) -> None:
+        """Call `function` when the value is there or its making failed, at once if so already."""
+        self._value.add_done_callback(lambda _: function())

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.execution import execute
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.config.settings import Settings
@@ -27,10 +28,6 @@ READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables that are made of a benchmark; nothing is embedded or released."""
 
 Build = Callable[[Settings], list[dg.AssetsDefinition]]
-# A failure is told in one line, after the run.
-_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-_TOLD = {error.__name__ for error in (KopubError, *KopubError.__subclasses__())}
-_RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
 @dataclass(frozen=True)
@@ -75,34 +72,14 @@ def evaluate(settings: Settings, build: Build) -> Evaluated:
     A page that cannot be read is scored as lost. Raises `KopubError` where an engine cannot run at all; what was
     finished is kept for the next run.
     """
-    keys = settings.corpus.manifest.keys
+    definitions = dg.Definitions(build(settings), resources=settings.resources, executor=dg.in_process_executor)
+    assets = [*(table.name for table in READING), OCR_SCORES.name]
     with dg.DagsterInstance.ephemeral() as instance:
-        result = dg.materialize(
-            build(settings),
-            selection=[*(table.name for table in READING), OCR_SCORES.name],
-            tags=dict(zip(_RANGE, (keys[0], keys[-1]), strict=True)),
-            resources=settings.resources,
-            run_config=_QUIET,
-            instance=instance,
-            raise_on_error=False,
-        )
-    if not result.success:
-        raise KopubError(f"profile {settings.profile_name}: {_failure(result)}")
+        failures = execute(definitions, instance, assets, settings.corpus.manifest.keys)
+    if failures:
+        raise KopubError(f"profile {settings.profile_name}: {first_line(failures[0])}")
     run = HISTORY.latest(settings.store)
     assert run is not None, "a run that succeeded wrote its scores"
     scores = settings.store.read(OCR_SCORES.name, ALL)
     compared = settings.store.metadata(OCR_SCORES.name, ALL)["compared"]
     return Evaluated(settings.profile_name, settings, scores, run, compared)
-
-
-def _failure(result: dg.ExecuteInProcessResult) -> str:
-    """What the first failed step said, in one line; of an error that is a bug, its class and message."""
-    for event in result.all_events:
-        error = event.step_failure_data.error if event.is_step_failure else None
-        while error is not None and error.cause is not None:
-            error = error.cause
-        if error is not None:
-            name, _, message = error.message.strip().partition(": ")
-            said = message if error.cls_name in (dg.Failure.__name__, *_TOLD) else f"{name}: {message}"
-            return f"{event.step_key}: {first_line(said)}"
-    return "the run failed"

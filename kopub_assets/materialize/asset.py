@@ -1,7 +1,7 @@
 """What every asset of the graph declares: its table, its parents, its engine, its version."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,16 +10,19 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
+from kopub_assets.materialize.gpu_watch import GpuWatch
 from kopub_assets.materialize.provenance import Provenance, footer_of
 from resources.code_version import CodeVersion
 from resources.engine import Engine
-from resources.errors import StoreError
+from resources.errors import KopubError, StoreError
 from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 
 Metadata = dict[str, Any]
+_UNMEASURED = 0.002
+"""Seconds of a row that no engine makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one asset: its id, its shards, what its checks find, and what it was asked for."""
+    """One run of one asset: its id, its shards, what its checks find, what it was asked for, and what its GPUs do."""
 
     run_id: str
     shards: tuple[str, ...]
@@ -41,6 +44,7 @@ class Run:
     warn: Callable[[str], None]
     config: Any = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    gpu: GpuWatch = field(default_factory=GpuWatch)
 
     def has_tag(self, tag: str) -> bool:
         """Whether the run carries `tag` with the value true."""
@@ -102,6 +106,11 @@ class ShardAsset(ABC):
         return () if self.engine is None else (self.engine,)
 
     @property
+    def typical_seconds(self) -> float:
+        """What a row is expected to take while nothing was measured."""
+        return _UNMEASURED if self.engine is None else self.engine.typical_seconds
+
+    @property
     def gpus(self) -> int:
         """GPUs that are held while a shard is made."""
         return sum(engine.gpus for engine in self.engines)
@@ -127,9 +136,9 @@ class ShardAsset(ABC):
         """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
         return None
 
-    def expected_rows(self, shard: str, made: int) -> int:
-        """Rows that a shard would have if it were made now; `made` it has."""
-        return made
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""
+        return self.corpus.manifest.shard(shard).rows if made is None else made
 
     def provenance(self, shard: str) -> Provenance:
         """How a table that is about to be made comes to be.
@@ -146,6 +155,15 @@ class ShardAsset(ABC):
                         f"materialize {parent} again"
                     )
         return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
+
+    def make_shards(self, run: Run) -> Generator[tuple[str, Finished | KopubError], None, None]:
+        """Make the shards of a run, and yield what became of each as soon as it is known."""
+        for shard in run.shards:
+            try:
+                outcome: Finished | KopubError = self.make_shard(shard, run)
+            except KopubError as error:
+                outcome = error
+            yield shard, outcome
 
     @abstractmethod
     def make_shard(self, shard: str, run: Run) -> Finished:

@@ -1,7 +1,9 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -10,6 +12,9 @@ import pyarrow as pa
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.early_start import prepare_engines, priority
+from kopub_assets.materialize.gpu_watch import gpu_watch
+from kopub_assets.materialize.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -23,14 +28,16 @@ def dagster_asset(
     declared: ShardAsset,
     partitions: dg.PartitionsDefinition[str],
     shards_per_run: int | None,
+    graph: Sequence[type[ShardAsset]],
     scores: Collection[str],
 ) -> dg.AssetsDefinition:
-    """`asset` as Dagster knows it; `declared` is an instance with the resources of the settings.
+    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
 
     `scores` are the assets of scores that this platform has: not every corpus has known answers.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
+        prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
         yield from over_shards(context, asset(resources), config)
 
@@ -52,6 +59,7 @@ def dagster_asset(
         group_name=asset.group,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
+        op_tags=priority(declared, graph),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
         metadata={"dagster/column_schema": column_schema(declared.schema)},
@@ -81,33 +89,43 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-    """Make the shards of a run one after the other: the same code for one, a range and a backfill.
+    """Make the shards of a run: the same code for one, a range and a backfill.
 
-    A shard that raises `KopubError` does not stop the others; the step fails in the end, after what was
+    A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
     finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
+    watcher().began(asset.name)
+
+    def warn(message: str) -> None:
+        context.log.warning(message)
+        watcher().warned(asset.name, message)
+
     run = Run(
         run_id=context.run.run_id,
         shards=tuple(context.partition_keys),
         problems=Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus)),
         log=context.log.info,
-        warn=context.log.warning,
+        warn=warn,
         config=config,
         tags=context.run.tags,
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    with canceled_when_stopped(context):
-        for shard in run.shards:
-            try:
-                finished[shard] = asset.make_shard(shard, run)
-            except KopubError as error:
-                failures[shard] = str(error)
+    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
+        run = replace(run, gpu=gpu)
+        with closing(asset.make_shards(run)) as outcomes:
+            for shard, outcome in outcomes:
+                if isinstance(outcome, Finished):
+                    finished[shard] = outcome
+                    watcher().published(asset.name, shard)
+                else:
+                    failures[shard] = str(outcome)
         try:
             asset.finish(run, finished)
         except KopubError as error:
             failures["in the end"] = str(error)
+    watcher().ended(asset.name)
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():

@@ -2,22 +2,22 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import dagster as dg
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
 from kopub_assets.materialize.costs import Account
+from kopub_assets.materialize.kept_rows import assembled, keys, unfinished
+from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.rows import Key, MadeShard, Progress, Row, RowSpec, Work
 from resources.errors import EngineError
 from resources.fingerprints import canonical_json
-from resources.states import FINAL, State
-from resources.store.journal import Journal
+from resources.states import State
 from resources.store.row_reuse import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
@@ -55,35 +55,31 @@ class RowTable(ShardAsset):
         """What the row of an id has just cost, in any unit."""
         return 1.0
 
+    def figures(self) -> Mapping[str, float | str]:
+        """What the UI plots of the rows that were just made."""
+        return {}
+
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int] | None:
         """How many regions the table holds, so that a plan need not read it; None where it holds none."""
         return None
 
     def make_shard(self, shard: str, run: Run) -> Finished:
-        account = Account(self.store, self.name, run.run_id, self.own_recipe, self.gpus)
         with self.store.exclusive(self.name, shard):
-            stamp = self.provenance(shard)
-            made = self._made(shard, run, account)
-            found = {ACCOUNTED.name: unaccounted(made), **self.problems(made)}
-            for check, problem in found.items():
-                run.problems.note(check, shard, problem)
-            run.problems.stop_at(shard)
-            regions = self.regions_by_task(made.table)
-            counted = {} if regions is None else {"regions": canonical_json(regions)}
-            self.store.update(self.name, shard, made.table, stamp.metadata(made.table) | counted)
-            self.store.journal(self.name, shard, self.schema).clear()
-        states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
-        run.log(
-            f"{self.name} {shard}: {made.computed} computed, {made.kept} kept, {made.work.seconds:.1f} s ({states})"
-        )
-        counts = {
-            "dagster/row_count": made.table.num_rows,
-            **made.states,
-            "computed": made.computed,
-            "kept": made.kept,
-            "seconds": made.work.seconds,
-        }
-        return Finished(stamp.recipe, counts | self.describe(shard, made.table) | account.metadata(made.work))
+            started = time.monotonic()
+            work = ShardWork(self, shard, run)
+            try:
+                work.settle()
+                if work.todo:
+                    for row_id, columns in self.make(shard, work.todo):
+                        work.take(row_id, columns)
+                    work.figures.update(self.figures())
+                work.fail_unanswered()
+            finally:
+                work.seconds = time.monotonic() - started
+                work.record()
+            finished = work.publish()
+        run.log(work.summary)
+        return finished
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
         """`nothing_lost` speaks for every shard of the corpus, made in this run or before."""
@@ -91,85 +87,123 @@ class RowTable(ShardAsset):
 
     def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
         """The rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
-        final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
-        finished: set[Key] = set()
-        for table in known:
-            # A filter copies what it keeps: the keys, not the vectors and pictures beside them.
-            keys = table.select([self.table.key, "fingerprint", "state"])
-            finished |= set(self._keys(keys.filter(pc.field("state").isin(final))))
-        return [spec for spec in specs if spec.key not in finished]
+        return unfinished(specs, known, self.table.key, retry_partial)
 
-    def _made(self, shard: str, run: Run, account: Account) -> MadeShard:
-        """The table, journalled as it is made and not yet published."""
-        started = time.monotonic()
+
+class ShardWork:
+    """One shard of a table, from the list of its rows to the published table. Its maker holds the table's lock.
+
+    `todo` are the rows for the engine. `seconds` and `figures` are what they took, of which the maker keeps account.
+    """
+
+    def __init__(self, asset: RowTable, shard: str, run: Run) -> None:
+        """Find out what there is to do. Raises `StoreError`, `SourceError`."""
+        self.shard = shard
+        self.seconds = 0.0
+        self.figures: dict[str, float | str] = {}
+        self.summary = ""
+        """One line on the published table."""
+        self._asset, self._run = asset, run
+        self._gpu_figures = run.gpu.window()
+        self._stamp = asset.provenance(shard)
         retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
-        specs, previous = list(self.rows(shard)), self._published(shard)
-        journal = self.store.journal(self.name, shard, self.schema)
-        before = journal.rows()
-        todo = self.unfinished(specs, previous, before, retry_partial=retry)
-        reverted = self._from_versions(shard, todo)
-        todo = self.unfinished(todo, reverted, retry_partial=retry)
-        made: dict[Key, float] = {}
-        try:
-            if todo:
-                self._compute(shard, todo, journal, made, run)
-        finally:
-            work = Work(made, list(self._keys(before)), time.monotonic() - started)
-            account.enter(shard, work)
-        now = journal.rows().slice(before.num_rows)
-        table = self._assembled(specs, pa.concat_tables([previous, before, reverted, now]))
-        return MadeShard(table, self.table.key, specs, previous, work)
+        self._specs, self._previous = list(asset.rows(shard)), self._published()
+        self._journal = asset.store.journal(asset.name, shard, asset.schema)
+        self._before = self._journal.rows()
+        todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
+        self._reverted = self._from_versions(todo)
+        todo = asset.unfinished(todo, self._reverted, retry_partial=retry)
+        self.todo = [spec for spec in todo if spec.settled is None]
+        self.ids = frozenset(spec.id for spec in self.todo)
+        self._unanswered = {spec.id: spec for spec in todo}
+        self._made: dict[Key, float] = {}
 
-    def _published(self, shard: str) -> pa.Table:
+    def settle(self) -> None:
+        """Begin with the rows whose end is known beforehand. Raises `StoreError`."""
+        self._progress = Progress(f"{self._asset.name} {self.shard}", len(self._unanswered), self._run.log)
+        watcher().planned(self._asset.name, self.shard, len(self._unanswered))
+        for spec in [spec for spec in self._unanswered.values() if spec.settled is not None]:
+            assert spec.settled is not None
+            self.take(spec.id, spec.settled)
+
+    def take(self, row_id: str, columns: Row) -> None:
+        """Keep the row of an id. Raises `StoreError`, and `EngineError` when nobody asked for it."""
+        spec = self._unanswered.pop(row_id, None)
+        if spec is None:
+            raise unasked(row_id)
+        self._journal.add(spec.row(columns))
+        # A row that was settled beforehand took no engine.
+        self._made[spec.key] = self._asset.cost(row_id) if spec.settled is None else 0.0
+        self._progress.step()
+        watcher().computed(self._asset.name)
+
+    def fail_unanswered(self) -> None:
+        """Take the rows that the engine left out as failed. Raises `StoreError`."""
+        while self._unanswered:
+            _, spec = self._unanswered.popitem()
+            self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
+            self._made[spec.key] = 0.0
+
+    def record(self) -> None:
+        """Write what was made so far to the journal and the ledger. Raises `StoreError`."""
+        try:
+            self._journal.flush()
+        finally:
+            self._account.enter(self.shard, self._work)
+
+    def publish(self) -> Finished:
+        """Check and publish the table. Raises `GateClosed`, `StoreError`."""
+        asset, shard, run = self._asset, self.shard, self._run
+        now = self._journal.rows().slice(self._before.num_rows)
+        known = pa.concat_tables([self._previous, self._before, self._reverted, now])
+        table = assembled(self._specs, known, asset.table.key)
+        made = MadeShard(table, asset.table.key, self._specs, self._previous, self._work)
+        found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
+        for check, problem in found.items():
+            run.problems.note(check, shard, problem)
+        run.problems.stop_at(shard)
+        regions = asset.regions_by_task(table)
+        counted = {} if regions is None else {"regions": canonical_json(regions)}
+        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted)
+        self._journal.clear()
+        states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
+        self.summary = (
+            f"{asset.name} {shard}: {made.computed} computed, {made.kept} kept, {self.seconds:.1f} s ({states})"
+        )
+        counts = {
+            "dagster/row_count": table.num_rows,
+            **made.states,
+            "computed": made.computed,
+            "kept": made.kept,
+            "seconds": self.seconds,
+        }
+        shown = asset.describe(shard, table) | self.figures | self._account.metadata(made.work) | self._gpu_figures()
+        return Finished(self._stamp.recipe, counts | shown)
+
+    @property
+    def _account(self) -> Account:
+        asset = self._asset
+        return Account(asset.store, asset.name, self._run.run_id, asset.own_recipe, asset.gpus)
+
+    @property
+    def _work(self) -> Work:
+        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds)
+
+    def _published(self) -> pa.Table:
         """The published table; empty where there is none, or one of another schema."""
-        if self.store.has(self.name, shard):
-            published = self.store.read(self.name, shard)
-            if published.schema.equals(self.schema):
+        asset = self._asset
+        if asset.store.has(asset.name, self.shard):
+            published = asset.store.read(asset.name, self.shard)
+            if published.schema.equals(asset.schema):
                 return published.replace_schema_metadata(None)
-        return self.schema.empty_table()
+        return asset.schema.empty_table()
 
-    def _from_versions(self, shard: str, todo: Sequence[RowSpec]) -> pa.Table:
+    def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
         """The rows of `todo` that a replaced table still holds, as when an upgrade is taken back."""
-        wanted = [spec.key for spec in todo]
-        return known_rows(self.store, self.name, shard, self.schema, self.table.key, wanted)
+        asset, wanted = self._asset, [spec.key for spec in todo]
+        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
 
-    def _compute(self, shard: str, todo: Sequence[RowSpec], journal: Journal, made: dict[Key, float], run: Run) -> None:
-        unanswered = {spec.id: spec for spec in todo}
-        progress = Progress(f"{self.name} {shard}", len(todo), run.log)
-        try:
-            for row_id, columns in self._answers(shard, todo):
-                spec = unanswered.pop(row_id, None)
-                if spec is None:
-                    raise EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")
-                journal.add(spec.row(columns))
-                # A row that was settled beforehand took no engine.
-                made[spec.key] = self.cost(row_id) if spec.settled is None else 0.0
-                progress.step()
-            for spec in unanswered.values():
-                journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
-                made[spec.key] = 0.0
-        finally:
-            journal.flush()
 
-    def _answers(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
-        yield from ((spec.id, spec.settled) for spec in todo if spec.settled is not None)
-        unsettled = [spec for spec in todo if spec.settled is None]
-        if unsettled:
-            yield from self.make(shard, unsettled)
-
-    def _assembled(self, specs: Sequence[RowSpec], known: pa.Table) -> pa.Table:
-        """The newest of the `known` rows, which come oldest first, for every one of `specs`, in their order.
-
-        The known columns are written anew: a kept row may have moved within its shard.
-        """
-        newest = {key: position for position, key in enumerate(self._keys(known))}
-        found = [spec for spec in specs if spec.key in newest]
-        table = known.take(pa.array([newest[spec.key] for spec in found], pa.int64())).combine_chunks()
-        for name in found[0].known if found else ():
-            column = self.schema.get_field_index(name)
-            values = pa.array([spec.known[name] for spec in found], self.schema.field(column).type)
-            table = table.set_column(column, self.schema.field(column), values)
-        return table
-
-    def _keys(self, rows: pa.Table) -> Iterator[Key]:
-        return zip(rows[self.table.key].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
+def unasked(row_id: str) -> EngineError:
+    """For a result that nobody waits for."""
+    return EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")

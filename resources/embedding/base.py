@@ -18,6 +18,9 @@ class Embedder(Engine):
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
     """Kinds of page vectors that a query's vector can be compared with."""
 
+    typical_image_seconds: ClassVar[float] = 0.05
+    """`typical_seconds` of a page's picture."""
+
     dim: int
 
     @abstractmethod

@@ -214,7 +214,7 @@ def _refuse_several(image: "ImageFile") -> None:
     name = _format(image)
     if name == "TIFF":
         # Pillow sets it when it has read the first directory; `n_frames` would read them all.
-        pages = _tiff_pages(image) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        pages = len(tiff_frames(image, _MOST_COUNTED)) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         if pages > 1:
             count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
             raise UndecodableImage(f"the TIFF holds {count} pages: save each as a file and a row of its own")
@@ -224,15 +224,19 @@ def _refuse_several(image: "ImageFile") -> None:
         raise UndecodableImage(f"the {name} holds {pictures:,} pictures and a page is one: save that one alone")
 
 
-def _tiff_pages(image: "TiffImageFile") -> int:
-    """Pages of a TIFF, at most `_MOST_COUNTED`: its first picture, and all others but smaller copies and masks."""
-    pages, at = 1, 1
-    while pages < _MOST_COUNTED and at < _MOST_COUNTED:
+def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
+    """The numbers of the pictures of a TIFF that are pages: its first, and all others but smaller copies and masks.
+
+    Of its pictures `most` are looked at. Raises what Pillow raises for a damaged file.
+    """
+    pages, at = [0], 1
+    while most is None or at < most:
         try:
             image.seek(at)
         except EOFError:
             break
-        pages += not int(image.tag_v2.get(_TIFF_SUBFILE, 0)) & _BESIDE_A_PAGE
+        if not int(image.tag_v2.get(_TIFF_SUBFILE, 0)) & _BESIDE_A_PAGE:
+            pages.append(at)
         at += 1
     image.seek(0)
     return pages

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,29 +17,34 @@ from resources.errors import SourceError
 from resources.files import replace_bytes
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
+from resources.pages.documents import shards
+from resources.pages.documents.folder import Document, LeftOut, find_documents, is_document, is_pdf
+from resources.pages.documents.pdf import DPI
 from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural
-from resources.pages.pdf import shards
-from resources.pages.pdf.documents import Document, find_documents, is_pdf
-from resources.pages.pdf.rendering import DPI
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
 from resources.printable import quoted
 
 Progress = Callable[[str], None]
 
 QUERIES = "queries.parquet"
+LEFT_OUT = "left_out.txt"
+"""Lists files of a folder that are not in the corpus: a line each, with the reason after a tab."""
+_NAMED = 10
+"""Files that a line on the terminal names for one reason."""
 _FORMATS: dict[str, Literal["arrow", "parquet"]] = {".arrow": "arrow", ".parquet": "parquet"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What was found in a source: files of pages, or PDFs to render them from."""
+    """What was found in a source: files of pages, or documents to make them from."""
 
     name: str
     files: list[Path]
     documents: list[Document] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
     questions: pa.Table | None = None
     annotations: pa.Table | None = None
     questions_name: str = ""
@@ -77,20 +83,22 @@ def index(source: str, home: Path, progress: Progress | None = None, dpi: int = 
     """Write `home`/shards.json and, when there are queries, `home`/queries.parquet.
 
     `source` is a folder that `datasets` saved, a folder of .arrow or .parquet files (one file is
-    one shard, in natural order of their names), a folder with PDFs in it or below, any of these
-    named corpus/ with questions beside it, one such file, or the id of a Hub dataset. Pages of
-    PDFs are drawn at `dpi` into shards in `home`/rendered, once. `progress` gets a line for every
-    step. Raises `SourceError`, or `StoreError` when a file cannot be written; what was
-    indexed before stays.
+    one shard, in natural order of their names), a folder with PDFs and images in it or below, any of
+    these named corpus/ with questions beside it, one such file, or the id of a Hub dataset. Pages of
+    PDFs are drawn at `dpi`, and image files taken in, into shards in `home`/rendered, once. Files that
+    are left out are listed in `home`/left_out.txt. `progress` gets a line for every step. Raises
+    `SourceError`, or `StoreError` when a file cannot be written; what was indexed before stays.
     """
     tell = progress or _say_nothing
     found = _find(source, tell)
-    if not found.documents:
-        return _index(source, found, home, tell)
-    with shards.exclusive(home):
-        found = replace(found, files=shards.render(found.documents, home, dpi, tell))
+    if found.documents:
+        with shards.exclusive(home):
+            found = replace(found, files=shards.render(found.documents, home, dpi, tell))
+            result = _index(source, found, home, tell)
+            shards.clear(home, found.files)
+    else:
         result = _index(source, found, home, tell)
-        shards.clear(home, found.files)
+    _list_left_out(found.left_out, home, tell)
     return result
 
 
@@ -132,46 +140,86 @@ def _find(source: str, progress: Progress) -> _Source:
     if folder.is_dir():
         return _find_in_folder(folder)
     if folder.is_file():
-        if is_pdf(folder):
-            return _Source(source, [], find_documents(folder))
+        if is_document(folder):
+            return _Source(source, [], find_documents(folder).documents)
         return _Source(source, _page_files([folder], source))
     if _HUB_ID.fullmatch(source) and not folder.parent.is_dir():
         corpus = download(source, progress)
-        return _Source(source, corpus.files, [], corpus.questions, corpus.annotations, source, corpus.revision)
-    raise SourceError(f"{source} is neither a folder, an .arrow, .parquet or .pdf file nor the id of a Hub dataset")
+        return _Source(source, corpus.files, [], [], corpus.questions, corpus.annotations, source, corpus.revision)
+    raise SourceError(
+        f"{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
+    )
 
 
 def _find_in_folder(folder: Path) -> _Source:
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.glob("*.parquet"))}
     questions, annotations = beside.get("qa"), beside.get("annotations")
-    files, documents = _pages_in(pages)
-    if documents and pages != folder and len(find_documents(folder)) > len(documents):
-        raise SourceError(f"{folder} holds PDFs in corpus/ and outside of it: put all into it, or give it another name")
+    files, documents, left_out = _pages_in(pages)
+    if documents and pages != folder:
+        around = find_documents(folder)
+        if len(around.documents) > len(documents):
+            raise SourceError(
+                f"{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
+            )
+        left_out = around.left_out
     return _Source(
         name=str(folder),
         files=files,
         documents=documents,
+        left_out=[each for each in left_out if each.path not in (questions, annotations)],
         questions=read_table(questions) if questions else None,
         annotations=read_table(annotations) if annotations else None,
         questions_name=str(questions or ""),
     )
 
 
-def _pages_in(folder: Path) -> tuple[list[Path], list[Document]]:
-    """The files of pages in a folder, or the PDFs in it and below; one of the two is empty."""
-    documents = []
+def _pages_in(folder: Path) -> tuple[list[Path], list[Document], list[LeftOut]]:
+    """The files of pages in a folder, or the documents in it and below, and what is left out; one of both is empty."""
     files = list(filter(_holds_pages, _saved_files(folder) or folder.iterdir()))
-    if not files:
-        documents = find_documents(folder)
-    for place in sorted({folder, *(document.path.parent for document in documents)}):
-        pdf, other = (next(filter(test, sorted(place.iterdir())), None) for test in (is_pdf, _holds_pages))
-        if pdf and other:
-            raise SourceError(
-                f"{place} holds PDFs and .arrow or .parquet files ({pdf.name}, {other.name}): "
-                "give each kind a folder of its own and index one"
-            )
-    return ([], documents) if documents else (_page_files(files, str(folder)), [])
+    found = find_documents(folder)
+    if files:
+        documents = [each for each in found.documents if each.path.parent == folder]
+        pdf = next((each.path for each in documents if is_pdf(each.path)), None)
+        if pdf:
+            raise _two_kinds(folder, pdf, files[0])
+        reason = f"beside {files[0].name}, which holds the pages: index it from a folder of its own"
+        return _page_files(files, str(folder)), [], [LeftOut(each.path, each.name, reason) for each in documents]
+    for place, document in {each.path.parent: each.path for each in found.documents}.items():
+        if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
+            raise _two_kinds(place, document, other)
+    left_out = [
+        replace(each, reason="a file of pages: index its folder alone") if _holds_pages(each.path) else each
+        for each in found.left_out
+    ]
+    if not found.documents:
+        more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
+        raise SourceError(f"{folder} has no .arrow or .parquet file of pages, no PDF and no image{more}")
+    return [], found.documents, left_out
+
+
+def _two_kinds(place: Path, document: Path, pages: Path) -> SourceError:
+    return SourceError(
+        f"{place} holds documents and .arrow or .parquet files ({document.name}, {pages.name}): "
+        "give each kind a folder of its own and index one"
+    )
+
+
+def _list_left_out(left_out: Sequence[LeftOut], home: Path, tell: Progress) -> None:
+    """Tell of every reason to leave files out with its first files, and write all of them into the home."""
+    path = home / LEFT_OUT
+    if not left_out:
+        path.unlink(missing_ok=True)
+        return
+    replace_bytes(path, "".join(f"{each.name}\t{each.reason}\n" for each in left_out).encode())
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for each in left_out:
+        by_reason[each.reason].append(each.name)
+    for reason, names in by_reason.items():
+        for name in names[:_NAMED]:
+            tell(f"left out: {name} ({reason})")
+        if len(names) > _NAMED:
+            tell(f"left out: {len(names) - _NAMED:,} more for this reason, listed in {path}")
 
 
 def _saved_files(folder: Path) -> list[Path]:
@@ -198,7 +246,7 @@ def _read_json(path: Path, model: type[_Saved]) -> _Saved:
 def _page_files(paths: Iterable[Path], name: str) -> list[Path]:
     files = list(filter(_holds_pages, paths))
     if not files:
-        raise SourceError(f"{name} has no .arrow, .parquet or .pdf file of pages")
+        raise SourceError(f"{name} is no .arrow or .parquet file of pages, no PDF and no image")
     return sorted(files, key=lambda path: natural(path.name))
 
 

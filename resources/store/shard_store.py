@@ -10,11 +10,11 @@ import dagster as dg
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import Field
 
-from resources.errors import StoreError
+from resources.errors import StoreError, TableBusy
 from resources.files import cannot_write, replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.store.append_log import AppendLog
@@ -113,15 +113,20 @@ class ShardStore(dg.ConfigurableResource):
         self.write(asset, shard, table, metadata)
 
     @contextmanager
-    def exclusive(self, asset: str, shard: str) -> Iterator[None]:
-        """Let one process at a time make a table; others wait. Object storage has no lock: the last writer wins."""
+    def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
+        """Let one process at a time make a table; others wait, or raise `TableBusy` at once without `wait`.
+
+        It may end in another thread. Object storage has no lock: the last writer wins.
+        """
         if not isinstance(self._fs, LocalFileSystem):
             yield
             return
         lock = f"{self._root}/.locks/{asset}.{shard}.lock"
         try:
             os.makedirs(os.path.dirname(lock), exist_ok=True)
-            guard = FileLock(lock).acquire()
+            guard = FileLock(lock, thread_local=False).acquire(blocking=wait)
+        except Timeout:
+            raise TableBusy(f"{asset} of {shard} is being made by another run") from None
         except OSError as error:
             raise StoreError(cannot_write(lock, error)) from error
         with guard:

@@ -40,14 +40,14 @@ class Endpoint:
 
 
 class Meter:
-    """Measures what a server does between two moments."""
+    """Measures what a server does from one report to the next."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._started = time.monotonic()
         self._before = endpoint.samples()
 
     def report(self, endpoint: Endpoint) -> dict[str, float | str]:
-        """Figures for a run's metadata, of `endpoint` or the one that replaced it.
+        """Figures since the last report, of `endpoint` or the one that replaced it.
 
         A server that is gone costs the figures, not the finished work.
         """
@@ -55,4 +55,6 @@ class Meter:
             after = endpoint.samples()
         except (NotListening, BadProbe, TimeoutError) as error:
             return {"server_metrics": f"not available: {error}"}
-        return {**report(self._before, after, time.monotonic() - self._started)}
+        before, started = self._before, self._started
+        self._before, self._started = after, time.monotonic()
+        return {**report(before, after, self._started - started)}

@@ -14,6 +14,8 @@ ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     # Log lines arrive when they are printed.
     "PYTHONUNBUFFERED": "1",
+    # FlashInfer's sampler is compiled by nvcc in the warm-up, which most machines lack; greedy requests never use it.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # A recipe tells that the encoder is on, so only a profile turns it on, not the shell of a first user.
     SWITCH: "0",
 }
@@ -54,9 +56,14 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
         # A share of the card suits an own GPU; a fixed size suits a CPU, whose memory is everybody's.
         "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
         "--kv-cache-memory-bytes": server.kv_cache_memory,
+        "--tensor-parallel-size": str(server.tensor_parallel) if server.tensor_parallel > 1 else None,
+        "--mm-encoder-tp-mode": server.mm_encoder_tp_mode if server.tensor_parallel > 1 else None,
         "--mm-processor-kwargs": json.dumps(server.mm_processor) if server.mm_processor else None,
         "--speculative-config": json.dumps(server.speculative) if server.speculative else None,
     }
+    if server.runner == "pooling":
+        # As vLLM would choose by itself from these models' own files: the hidden state of the last token.
+        optional |= {"--convert": "embed", "--pooler-config": json.dumps({"seq_pooling_type": "LAST"})}
     given = [word for flag, value in optional.items() if value for word in (flag, value)]
     return [*arguments, *given, *server.extra_flags]
 

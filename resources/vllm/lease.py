@@ -4,14 +4,17 @@ import fcntl
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from resources.errors import EngineError
+from resources.parallel import Begun
 from resources.vllm.endpoint import Endpoint
-from resources.vllm.supervisor.progress import LogTail, remaining, stage
+from resources.vllm.start_report import StartReport, server_name
 from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
@@ -21,7 +24,6 @@ from resources.vllm.supervisor.server_state import (
     locked,
     no_runtime_folder,
     runtime_folder,
-    server_folders,
 )
 from resources.vllm.supervisor.supervisor import ANOTHER_RUNS
 
@@ -31,30 +33,106 @@ _SPAWN_SECONDS = 60.0
 """For an interpreter to start on a busy machine."""
 _SUPERVISORS = 3
 """Supervisors that one caller starts; when so many vanish, something kills them."""
-_REPORT_SECONDS = 10.0
-"""Between two lines on a start's progress."""
-_TURN_REPORT_SECONDS = 60.0
-_TURN_SECONDS = 1.0
-"""Every start waits for an instant; longer is for a GPU."""
-_SHOWN = 20
-"""Log lines shown when a start fails."""
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 _ROOT = Path(__file__).resolve().parents[2]
 
-_in_use: list[tuple[str, frozenset[str], bool]] = []
-"""(server, GPUs, whether it shares them) of the leases that this process holds."""
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A server that this process uses or has asked for; one that does not share its GPUs needs them for itself."""
+
+    key: str
+    gpus: frozenset[str]
+    shares: bool
+
+    def excludes(self, other: "_Use") -> bool:
+        """Whether the two cannot run at the same time."""
+        return other.key != self.key and bool(other.gpus & self.gpus) and not (self.shares and other.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class _EarlyLease:
+    """A lease from before the first use; `boot` is the start that it caused or found, None for one that is none."""
+
+    use: _Use
+    held: ExitStack
+    boot: Begun[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfThisProcess:
+    """The leases that this process holds."""
+
+    uses: list[_Use] = field(default_factory=list)
+    early: dict[str, _EarlyLease] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_held = _OfThisProcess()
+
+
+def ask_for_server(specification: Specification, key: str, log: logging.Logger) -> None:
+    """Have the server of `key` started, if need be, and keep it until this process first leases it; returns at once.
+
+    What goes wrong is told by that lease. A server that would have to wait for one that this process uses or has
+    asked for is not asked for. Raises `EngineError` without a folder for its locks.
+    """
+    folder = _folder(key)
+    use = _use(key, specification)
+    with _held.lock:
+        others = [*_held.uses, *(early.use for early in _held.early.values())]
+        if key in _held.early or any(use == other or use.excludes(other) for other in others):
+            return
+        is_there, held = folder.supervised, ExitStack()
+        _held.early[key] = _EarlyLease(use, held, Begun(lambda: _begin(folder, specification, held)))
+    if not is_there:
+        log.info("a server of %s is started meanwhile; where it is used, it is waited for", specification.model)
+
+
+def release_server(key: str) -> None:
+    """Give up what `ask_for_server` holds of a server that was not used."""
+    with _held.lock:
+        early = _held.early.pop(key, None)
+    if early is not None:
+        early.boot.when_done(early.held.close)
 
 
 @contextmanager
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
     """Use the server of `key`, started or waited for if need be. Raises `EngineError` when it cannot be had."""
-    try:
-        folder = ServerFolder(runtime_folder() / key)
-        folder.path.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise EngineError(no_runtime_folder(error)) from None
-    use = (key, frozenset(specification.gpus), specification.share_gpu)
+    folder = _folder(key)
+    use = _use(key, specification)
+    with _held.lock:
+        in_the_way = [other for other, early in _held.early.items() if use.excludes(early.use)]
+    for other in in_the_way:
+        release_server(other)
     _refuse_waiting_for_oneself(use, specification)
+    with ExitStack() as held:
+        held.enter_context(_kept(folder, specification))
+        _held.uses.append(use)
+        held.callback(_held.uses.remove, use)
+        with _held.lock:
+            early = _held.early.get(key)
+        try:
+            begun = early.boot.result() if early is not None else None
+        finally:
+            release_server(key)
+        yield _ready(folder, specification, 0, begun, log)
+
+
+def _begin(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
+    """Keep a server and have it started; the boot whose end concerns whoever asked for it."""
+    held.enter_context(_kept(folder, specification))
+    begins = not folder.supervised
+    if begins:
+        _start_supervisor(folder, specification)
+    state = folder.state
+    return state.boot if state is not None and (begins or state.phase.lives) else None
+
+
+@contextmanager
+def _kept(folder: ServerFolder, specification: Specification) -> Iterator[None]:
+    """Hold the lock that keeps a server from being stopped as unused."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
@@ -63,9 +141,20 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
                 f"the server of {specification.model} is being stopped and does not end: {error}"
             ) from None
         held.callback(folder.lease.touch)  # the idle time begins
-        _in_use.append(use)
-        held.callback(_in_use.remove, use)
-        yield _ready(folder, specification, 0, None, log)
+        yield
+
+
+def _folder(key: str) -> ServerFolder:
+    try:
+        folder = ServerFolder(runtime_folder() / key)
+        folder.path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise EngineError(no_runtime_folder(error)) from None
+    return folder
+
+
+def _use(key: str, specification: Specification) -> _Use:
+    return _Use(key, frozenset(specification.gpus), specification.share_gpu)
 
 
 def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
@@ -101,7 +190,7 @@ def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logg
         if not request.exists():
             log.warning(
                 "%s goes on without one of its replicas, which is restarted if it hangs: %s",
-                _name(folder),
+                server_name(folder),
                 reason,
             )
             request.touch()
@@ -123,7 +212,7 @@ def _ready(
 
     `joined` is the boot whose end concerns the caller; None until there is one.
     """
-    report = _StartReport(folder, log, restart=joined is not None)
+    report = StartReport(folder, log, restart=after > 0)
     started = 0
     while True:
         supervised = folder.supervised
@@ -138,7 +227,9 @@ def _ready(
             raise report.failure(state)
         elif not supervised:  # also when it was killed while it stopped the server
             if started == _SUPERVISORS:
-                raise EngineError(f"{started} supervisors of {_name(folder)} vanished; see {folder.supervisor_log}")
+                raise EngineError(
+                    f"{started} supervisors of {server_name(folder)} vanished; see {folder.supervisor_log}"
+                )
             _start_supervisor(folder, specification)
             started += 1
             # What was read before is the past.
@@ -172,77 +263,12 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
         raise EngineError(f"the supervisor of the server did not start: {lines[-1] if lines else 'no message'}")
 
 
-class _StartReport:
-    """Logs how a start goes."""
-
-    def __init__(self, folder: ServerFolder, log: logging.Logger, restart: bool) -> None:
-        self._folder = folder
-        self._log = log
-        self._tail = LogTail(folder.log(0), skip=restart)
-        self._began = time.monotonic()
-        self._last_report = 0.0
-        self._stage = "starting"
-        self._boots: set[int] = set()
-
-    def progress(self, state: State) -> None:
-        """Log new lines of the server's log at level debug, and from time to time the stage of the start."""
-        if state.phase is Phase.WAITING:
-            self._report_waiting(state.since)
-            return
-        if state.boot not in self._boots:
-            self._boots.add(state.boot)
-            self._log.info("%s starts; its log is %s", _name(self._folder), self._folder.log(0))
-            if state.reason:
-                self._log.warning("%s is started again: %s", _name(self._folder), state.reason)
-        before = self._stage
-        for line in self._tail.lines():
-            self._log.debug("vllm: %s", line)
-            self._stage = stage(line) or self._stage
-        if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
-            elapsed = time.time() - state.since
-            left = remaining(elapsed, self._folder.boot_seconds)
-            self._say("%s: %s, %.0f s so far, %s", _name(self._folder), self._stage, elapsed, left)
-
-    def ready(self, state: State) -> None:
-        """Log that the server is ready, unless it was ready at once."""
-        if self._last_report:
-            seconds = time.monotonic() - self._began
-            self._log.info("%s is ready after %.0f s at %s", _name(self._folder), seconds, ", ".join(state.urls))
-
-    def failure(self, state: State) -> EngineError:
-        """The error for a server that ended; logs the last lines of its log."""
-        log = self._folder.log(state.failed)
-        if state.phase is Phase.STOPPED:
-            return EngineError(f"{_name(self._folder)} was stopped: {state.reason}")
-        if log.exists():
-            lines = log.read_text("utf-8", errors="replace").splitlines()[-_SHOWN:]
-            self._log.error("the last lines of %s:\n%s", log, "\n".join(lines))
-        return EngineError(f"{_name(self._folder)} is not to be had: {state.reason}; its log is {log}")
-
-    def _report_waiting(self, since: float) -> None:
-        if time.time() - since < _TURN_SECONDS:
-            return
-        if not self._last_report or time.monotonic() - self._last_report > _TURN_REPORT_SECONDS:
-            gpus = set(self._folder.specification.gpus)
-            others = [
-                _name(other)
-                for other in server_folders()
-                if other != self._folder and gpus & set(other.specification.gpus) and other.supervised
-            ]
-            self._say("%s waits for the GPU of %s", _name(self._folder), ", ".join(others) or "another")
-
-    def _say(self, message: str, *arguments: object) -> None:
-        self._last_report = time.monotonic()
-        self._log.info(message, *arguments)
-
-
-def _refuse_waiting_for_oneself(use: tuple[str, frozenset[str], bool], specification: Specification) -> None:
-    key, gpus, shares = use
-    for other, taken, shared in _in_use:
-        if other != key and gpus & taken and not (shares and shared):
+def _refuse_waiting_for_oneself(use: _Use, specification: Specification) -> None:
+    for other in _held.uses:
+        if use.excludes(other):
             raise EngineError(
-                f"{specification.model} needs GPU {', '.join(sorted(gpus & taken))}, which this process still uses for "
-                "another server: end that use first, or set share_gpu for both when they fit side by side"
+                f"{specification.model} needs GPU {', '.join(sorted(use.gpus & other.gpus))}, which this process still "
+                "uses for another server: end that use first, or set share_gpu for both when they fit side by side"
             )
 
 
@@ -257,7 +283,3 @@ def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
         folder.path,
         state.boot,
     )
-
-
-def _name(folder: ServerFolder) -> str:
-    return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"

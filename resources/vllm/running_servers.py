@@ -18,6 +18,8 @@ from resources.vllm.supervisor.server_state import (
     server_folders,
 )
 
+LOCKS = Path("/proc/locks")
+"""What the kernel says of locks; containers of some kinds (gVisor) lack it."""
 _STOP_SECONDS = 60.0
 """A server's grace, and the killing of one that does not use it."""
 
@@ -73,10 +75,13 @@ def stop(server: RunningServer, force: bool = False) -> None:
 
 
 def _lock_holders(path: Path) -> tuple[int, ...]:
-    """Processes that hold a lock on a file, as /proc/locks tells; looking does not disturb the lock."""
-    if not path.exists():
+    """Processes that hold a lock on a file, as the kernel tells; looking does not disturb the lock.
+
+    None where the kernel does not tell.
+    """
+    if not path.exists() or not LOCKS.exists():
         return ()
     inode = str(path.stat().st_ino)
     # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
-    rows = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    rows = (line.split() for line in LOCKS.read_text().splitlines())
     return tuple(sorted({int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}))

@@ -9,7 +9,8 @@ from pydantic import Field, PrivateAttr
 from resources.engine import Engine
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.handler import Handler
-from resources.vllm.client.worker_pool import WorkerPool
+from resources.vllm.client.worker import Worker, boot_process
+from resources.vllm.client.worker_pool import WorkerPool, process_count
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")
@@ -27,26 +28,53 @@ class ServedEngine(Engine):
         {"server", "processes", "threads", "in_flight", "request_seconds", "retry_seconds"}
     )
 
+    spans_shards: ClassVar[bool] = True
+
+    needs_server: ClassVar[bool] = True
+
     server: VLLMServer = Field(description="The server that the model runs on.")
     processes: int = Field(default=0, ge=0, description="Client processes; 0: one for every four cores, 1: a thread.")
     threads: int = Field(default=2, ge=1, description="Pages prepared at once in each client process.")
-    in_flight: int = Field(default=0, ge=0, description="Requests in flight; 0: from the server's sequences.")
+    in_flight: int = Field(
+        default=0,
+        ge=0,
+        description="Requests in flight for each GPU, or each external server; 0: from the server's sequences.",
+    )
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
-    _server_figures: dict[str, float | str] = PrivateAttr(default_factory=dict)
+    worker_modules: ClassVar[tuple[str, ...]] = ()
+    """What a client process imports before its first job, so that no page waits for it."""
+
+    _spares: list[Worker] = PrivateAttr(default_factory=list)
+    _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
+
+    def prepare(self) -> None:
+        self.server.prepare()
+        count = process_count(self.processes)
+        if count > 1:
+            self._spares += [boot_process(self.worker_modules) for _ in range(count - len(self._spares))]
 
     @property
     def gpus(self) -> int:
         return self.server.gpus_held
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        return self.server.cards
+
     def weights(self) -> dict[str, str]:
         return self.server.recipe_parts()
 
+    def take_figures(self) -> Figures:
+        """The sums of the handlers' figures over the results since the last call."""
+        taken, self._figures = self._figures, defaultdict(float)
+        return taken
+
     def report(self) -> dict[str, float | str]:
-        """The sums of the handlers' figures in the last run, and the server's own figures."""
-        return {**self._figures, **self._server_figures}
+        """What `take_figures` would give, and the server's own figures since the last report."""
+        return {**self._figures, **(self._pool.metrics() if self._pool else {})}
 
     def run_jobs(
         self,
@@ -56,22 +84,24 @@ class ServedEngine(Engine):
     ) -> Iterator[Made]:
         """Run jobs in a `WorkerPool` and yield their results, in order of completion."""
         self._figures.clear()
-        self._server_figures.clear()
-        pool = WorkerPool(
+        self._pool = pool = WorkerPool(
             server=self.server,
             make=make,
             lost=lambda job, reason: (lost(job, reason), defaultdict(float)),
-            slots=self.in_flight or self._slots(),
+            slots=self.slots,
             retry=RetryPolicy(self.request_seconds, wait=self.retry_seconds),
             processes=self.processes,
             threads=self.threads,
-            on_metrics=self._server_figures.update,
+            spares=self._spares,
         )
         for made, figures in pool.run(jobs):
             for name, value in figures.items():
                 self._figures[name] += value
             yield made
 
-    def _slots(self) -> int:
-        replicas = max(self.server.replicas, len(self.server.urls))
-        return round(_IN_FLIGHT * self.server.max_num_seqs * replicas) or 1
+    @property
+    def slots(self) -> int:
+        """Requests in flight at once, over all GPUs of the server."""
+        if self.in_flight:
+            return self.in_flight * max(1, self.server.gpus_held)
+        return round(_IN_FLIGHT * self.server.max_num_seqs * self.server.replica_count)

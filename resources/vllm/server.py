@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.lease import lease_server, restart_replica, restart_server
-from resources.vllm.server_fields import VLLMServerFields
-from resources.vllm.supervisor.gpu_lock import visible
+from resources.vllm.gpus import all_gpus, named_gpus
+from resources.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
+from resources.vllm.server_fields import ALL_GPUS, VLLMServerFields
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, served_models, version
 from resources.vllm.supervisor.server_state import POLL, Specification
 
@@ -37,7 +37,7 @@ _NO_ANSWER = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, Typ
 class VLLMServer(VLLMServerFields):
     """One model on vLLM, managed on this machine or run by someone else.
 
-    Nothing starts before `lease()`. A managed server needs Linux.
+    Nothing starts before `prepare()` or `lease()`. A managed server needs Linux.
     """
 
     @contextmanager
@@ -52,6 +52,20 @@ class VLLMServer(VLLMServerFields):
             return
         with lease_server(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
             yield endpoint
+
+    def prepare(self) -> None:
+        """Have a managed server started that is going to be used, and keep it until the first lease; returns at once.
+
+        What goes wrong is told by that lease. A run of Dagster gives up at its end what it has not used.
+        """
+        if self.mode == "managed":
+            with suppress(EngineError):
+                ask_for_server(self._specification(), self.key, dg.get_dagster_logger("vllm"))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        if self.mode == "managed":
+            with suppress(EngineError):
+                release_server(self.key)
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
         """The endpoint that replaces one that died or hangs, within a lease.
@@ -90,8 +104,28 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def gpus_held(self) -> int:
-        """GPUs it works on; of external servers, which do not say, one for each."""
-        return len(self.urls) if self.mode == "external" else len(self.gpus)
+        """GPUs it works on; of external servers, and where nobody can say, one for each server."""
+        if self.mode == "external":
+            return len(self.urls)
+        try:
+            return len(self._gpu_names())
+        except EngineError:
+            return 1
+
+    @property
+    def replica_count(self) -> int:
+        """Servers of their own, managed or external."""
+        if self.mode == "external":
+            return len(self.urls)
+        return self.replicas or self.replicas_per_gpu * max(1, self.gpus_held // self.tensor_parallel)
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them; none of an external one."""
+        try:
+            return () if self.mode == "external" else self._gpu_names()
+        except EngineError:
+            return ()  # a lease says so
 
     @property
     def key(self) -> str:
@@ -102,24 +136,31 @@ class VLLMServer(VLLMServerFields):
     def _specification(self) -> Specification:
         if sys.platform != "linux":
             raise EngineError("a managed vLLM server needs Linux; use mode external, or the cpu profile")
-        try:
-            gpus = visible(self.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        except ValueError as error:
-            raise EngineError(f"{error}; change the server's `gpus`") from None
         lifecycle = {name: getattr(self, name) for name in _LIFECYCLE}
         return Specification(
             model=self.checkpoint,
             command=(*self._program(), *serve_arguments(self)),
             env=serve_environment(self),
-            gpus=gpus,
+            gpus=self._gpu_names(),
+            tensor_parallel=self.tensor_parallel,
             share_gpu=self.share_gpu,
-            replicas=self.replicas,
+            replicas=self.replica_count,
             port=self.port,
             runner=self.runner,
             images=self.images_per_prompt > 0,
             version=self.version,
             **lifecycle,
         )
+
+    def _gpu_names(self) -> tuple[str, ...]:
+        """Whole groups of `tensor_parallel` GPUs; of all, those that are left over stay free."""
+        if self.gpus != ALL_GPUS:
+            return named_gpus(self.gpus)
+        names = all_gpus()
+        groups = len(names) // self.tensor_parallel
+        if not groups:
+            raise EngineError(f"tensor_parallel: {self.tensor_parallel} GPUs are asked for, and there are {len(names)}")
+        return names[: groups * self.tensor_parallel]
 
     def _program(self) -> tuple[str, ...]:
         """The command with its program's whole path; the supervisor works in another folder."""

@@ -1,11 +1,14 @@
 """The fields of the vLLM server: what it serves, what it may use, and how long it is kept."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import dagster as dg
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+
+ALL_GPUS = "all"
+"""Every GPU that this process may use."""
 
 
 class VLLMServerFields(dg.ConfigurableResource):
@@ -28,11 +31,22 @@ class VLLMServerFields(dg.ConfigurableResource):
     env: dict[str, str] = Field(default={}, description="Additions to the server's environment.")
     extra_flags: list[str] = Field(default=[], description="Further arguments; none that changes results.")
 
-    gpus: list[Annotated[int, Field(ge=0)]] = Field(
-        default=[0], description="GPUs by index among the visible ones; none for a CPU build."
+    gpus: Any = Field(
+        default=[0],
+        description="GPUs as a list of indexes among the visible ones, or `all` of these; [] for a CPU build.",
     )
     share_gpu: bool = Field(default=False, description="It fits beside other servers that say so too.")
-    replicas: int = Field(default=1, ge=1, description="Servers of their own, given the GPUs by turns.")
+    replicas_per_gpu: int = Field(default=1, ge=1, description="Servers of their own on each GPU, or group of GPUs.")
+    replicas: int = Field(
+        default=0, ge=0, description="Servers of their own in all, given the GPUs by turns; 0: by replicas_per_gpu."
+    )
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="GPUs that one replica is spread over, for a model that does not fit on one."
+    )
+    mm_encoder_tp_mode: Literal["weights", "data"] = Field(
+        default="weights",
+        description="With tensor_parallel, data: each GPU encodes pictures of its own with the whole encoder.",
+    )
     port: int = Field(default=0, ge=0, le=65_535, description="First replica's port; 0 for any free one.")
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1, description="Share of a card's memory.")
     kv_cache_memory: str | None = Field(default=None, description="Fixed size of the KV cache, as in 128M.")
@@ -58,6 +72,14 @@ class VLLMServerFields(dg.ConfigurableResource):
     hang_seconds: float = Field(default=30, gt=0, description="Without any progress, after which it hangs.")
     max_restarts: int = Field(default=3, ge=0, description="Within an hour; one more death is an error.")
 
+    @field_validator("gpus")
+    @classmethod
+    def _indexes(cls, gpus: Any) -> Any:
+        listed = isinstance(gpus, list) and all(type(index) is int and index >= 0 for index in gpus)
+        if gpus == ALL_GPUS or (listed and len(set(gpus)) == len(gpus)):
+            return gpus
+        raise ValueError(f"{gpus!r} is neither all nor a list of different indexes from 0 on")
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.mode == "external" and not self.urls:
@@ -65,6 +87,8 @@ class VLLMServerFields(dg.ConfigurableResource):
         for url in self.urls:
             if not _is_url(url):
                 raise ValueError(f"urls: {url!r} is no URL of a server, as http://host:port is")
+        if self.gpus != ALL_GPUS and len(self.gpus) % self.tensor_parallel:
+            raise ValueError(f"tensor_parallel: {len(self.gpus)} GPUs do not make groups of {self.tensor_parallel}")
         if not self.revision and not self.folder.is_dir():
             raise ValueError(f"revision: {self.model} is no folder here, so a commit of it must be pinned")
         if self.images_per_prompt and self.max_image_tokens > min(self.max_num_batched_tokens, self.max_model_len):

@@ -25,7 +25,7 @@ from tests.support.harness import Platform, failure
 NEW = {"a_1": "지붕의 빗물", "a_2": "마당의 나무", "b_1": "부엌의 그릇", "b_2": "다락의 상자"}
 """Texts of other pages with the same ids."""
 OTHER = [[(page_id, page_image(at + 50)) for at, page_id in enumerate(NEW) if page_id[0] == doc] for doc in "ab"]
-COMMAND = "dagster asset materialize --select '*' --partition-range shard_00...shard_01 -m definitions"
+COMMAND = "kopub run"
 
 
 @pytest.fixture(scope="module")

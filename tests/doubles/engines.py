@@ -1,6 +1,7 @@
 """Engines whose work can be counted and made to fail: doubles of the real protocols, on real pages."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -121,3 +122,28 @@ class UnitEmbedder(Embedder):
         vector: Any = np.zeros(self.dim, np.float32)
         vector[0] = {"": 1.0, "nan": np.nan, "zero": 0.0}[self.spoil]
         return Embedding(item_id, State.OK, vector)
+
+
+class SpanningLayout(OneRegionLayout):
+    """Takes up to `ahead` pages before it answers, and answers the last of them first.
+
+    Notes each call as "call". It is out of order at the page `die_on`.
+    """
+
+    spans_shards: ClassVar[bool] = True
+    speed_only: ClassVar[frozenset[str]] = OneRegionLayout.speed_only | {"ahead", "die_on"}
+
+    ahead: int = 100
+    die_on: str = ""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        Diary(self.diary).note("call")
+        stream = iter(pages)
+        while taken := list(islice(stream, self.ahead)):
+            for page in reversed(taken):
+                if page.page_id == self.die_on:
+                    raise EngineError("the engine is out of order; repair it and run again")
+                yield from super().detect([page])
+
+    def take_figures(self) -> dict[str, float]:
+        return {"answers": 1.0}

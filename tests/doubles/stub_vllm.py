@@ -6,7 +6,8 @@ It reads "read" from every picture and gives every text a vector of STUB_WIDTH e
 Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
 answer), STUB_HELD (not to start while this file is there), STUB_LAST_WORDS (print these and fail),
 STUB_LOSE_PORT (fail once, leaving this file), STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt
-around its picture), and STUB_GPU (a file that only one server may hold).
+around its picture), STUB_GPU (a file that only one server may hold), and STUB_MEASURES (a folder in which each
+start leaves a file: one that finds another's new there has mismeasured the memory, and fails as vLLM does).
 """
 
 import argparse
@@ -30,6 +31,11 @@ for line in sys.stdin:
     print(line, end="", flush=True)
 time.sleep(3600)
 """
+COUNTERS = (
+    'vllm:generation_tokens_total{model_name="m"}',
+    'vllm:request_success_total{model_name="m",finished_reason="stop"}',
+)
+"""Each of them counts the answers."""
 
 
 class Server(ThreadingHTTPServer):
@@ -76,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
         pages = {
             "/version": json.dumps({"version": os.environ.get("STUB_VERSION", "0.32.0+cpu")}),
             "/v1/models": json.dumps({"data": [{"id": self.server.model}]}),
-            "/metrics": f'vllm:generation_tokens_total{{model_name="m"}} {self.server.answered}\n',
+            "/metrics": "".join(f"{name} {self.server.answered}\n" for name in COUNTERS),
             "/processes": json.dumps([os.getpid(), self.server.engine.pid]),
         }
         self._answer(200 if self.path in pages else 404, pages.get(self.path, ""))
@@ -119,6 +125,21 @@ def picture_tokens(body: dict[str, Any]) -> int:
     return width * height // 32**2
 
 
+def measure(seconds: float) -> None:
+    """Take `seconds` to look at the free memory, in which no other start may take any."""
+    folder = Path(os.environ.get("STUB_MEASURES", os.devnull))
+    if not folder.is_dir():
+        return time.sleep(seconds)
+    own = folder / str(os.getpid())
+    own.touch()
+    before = {path.name for path in folder.iterdir()}
+    time.sleep(seconds)
+    after = {path.name for path in folder.iterdir()}
+    own.unlink()
+    if len(before) > 1 or after - before:
+        sys.exit("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -132,7 +153,7 @@ def main() -> None:
         sys.exit(os.environ["STUB_LAST_WORDS"])
     sys.stdout.write("INFO 11-21 12:00:00 [loader.py:1] Loading safetensors checkpoint shards\n")
     sys.stdout.flush()
-    time.sleep(float(os.environ.get("STUB_BOOT", "0")))
+    measure(float(os.environ.get("STUB_BOOT", "0")))
     while os.path.exists(os.environ.get("STUB_HELD", "")):
         time.sleep(0.02)
     Server(options.port, options.model).serve_forever()

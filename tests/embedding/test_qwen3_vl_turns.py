@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.support import corpora
 from tests.support.harness import Platform
+from tests.support.stub_server import until
 from tests.support.tiny_vlm import qwen_tokenizer
 
 pytest.importorskip("torch", reason="pages are resized with PyTorch")
@@ -106,6 +108,27 @@ def test_two_runs_at_once_both_end(fields: dict[str, Any], tmp_path: Path) -> No
     assert [process.wait(240) for process in runs] == [0, 0]
     for home in homes:
         check(home)
+
+
+def test_both_servers_start_before_either_is_needed(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
+    held = tmp_path / "held"
+    held.touch()
+    del fields["env"]["STUB_GPU"]
+    fields["env"]["STUB_HELD"] = str(held)
+
+    def both_start() -> bool:
+        states = [ServerFolder(path.parent).state for path in runtime.glob("*/state.json")]
+        return [state.phase for state in states if state] == [Phase.STARTING] * 2
+
+    def release() -> None:
+        until(both_start)
+        held.unlink()
+
+    with ThreadPoolExecutor(1) as pool:
+        released = pool.submit(release)
+        assert run(tmp_path / "home", {**fields, "share_gpu": True}).success
+        released.result()
+    check(tmp_path / "home")
 
 
 def test_servers_that_fit_stay_side_by_side(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:

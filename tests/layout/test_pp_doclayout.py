@@ -476,6 +476,34 @@ def test_model_error_stops_the_run_with_its_reason(
         list(make().detect(some_pages(2)))
 
 
+def test_a_model_is_loaded_once_before_its_first_page(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load = pp_model.load
+
+    def noted(repo: str, revision: str) -> Any:
+        loaded.append(threading.current_thread().name)
+        return load(repo, revision)
+
+    monkeypatch.setattr(pp_model, "load", noted)
+    resource = make()
+    resource.prepare()
+    resource.prepare()
+    assert len(detect(resource, some_pages(1))) == 1
+    assert len(loaded) == 1
+    assert loaded != [threading.current_thread().name]
+
+
+def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
+    make: Callable[..., PPDocLayout], tmp_path: Path
+) -> None:
+    resource = make(repo=str(tmp_path))
+    resource.prepare()
+    with pytest.raises(EngineError):
+        detect(resource, some_pages(1))
+
+
 def test_missing_weights_say_how_to_get_them(
     make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

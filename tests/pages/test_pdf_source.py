@@ -20,16 +20,18 @@ import pytest
 
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
-from resources.pages.corpus import Corpus, SourceRow
+from resources.pages.corpus import Corpus
+from resources.pages.documents import pdf as pdfs
+from resources.pages.documents import pool, shards
+from resources.pages.documents.pdf import Pdfs
+from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.images import decode, inspect
 from resources.pages.indexing import index
-from resources.pages.manifest import SAMPLES, Manifest
-from resources.pages.pdf import pool, rendering, shards
-from resources.pages.pdf.pool import Failed, PdfPool
-from resources.pages.pdf.rendering import Renderer
+from resources.pages.manifest import SAMPLES
 from resources.states import State
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.harness import Platform
+from tests.support.source_folder import SourceFolder
 
 KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
@@ -73,43 +75,11 @@ def pdf(
     return file + b"startxref\n%d\n%%%%EOF\n" % start
 
 
-class Folder:
-    """A folder of PDFs and the home that it is indexed into, at 72 dpi: a point is a pixel."""
-
-    def __init__(self, place: Path) -> None:
-        self.source, self.home = place / "source", place / "home"
-        self.lines: list[str] = []
+class Folder(SourceFolder):
+    """A folder of PDFs, by default of one page."""
 
     def put(self, name: str, content: bytes | None = None) -> Path:
-        path = self.source / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pdf(sheet()) if content is None else content)
-        return path
-
-    def index(self, dpi: int = 72, source: Path | None = None) -> Manifest:
-        self.lines = []
-        return index(str(source or self.source), self.home, self.lines.append, dpi)
-
-    @property
-    def drawn(self) -> list[str]:
-        """What the last indexing drew, a shard each."""
-        return [said for line in self.lines if (said := line.rpartition(": ")[2]).endswith("drawn")]
-
-    def rows(self) -> list[SourceRow]:
-        corpus = Corpus(home=str(self.home))
-        return [row for key in corpus.manifest.keys for row in corpus.rows(key)]
-
-    def shards(self) -> list[list[str]]:
-        corpus = Corpus(home=str(self.home))
-        return [[row.page_id for row in corpus.rows(key)] for key in corpus.manifest.keys]
-
-    def page(self, at: int = 0) -> np.ndarray:
-        return decode(self.rows()[at].data or b"")
-
-    def files(self) -> dict[str, tuple[int, int]]:
-        """Every shard file with its size and when it was written, to the nanosecond, by name."""
-        found = sorted((self.home / "rendered").glob("pdf-*"))
-        return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+        return super().put(name, pdf(sheet()) if content is None else content)
 
 
 @pytest.fixture
@@ -194,9 +164,9 @@ def test_annotations_and_form_fields_are_drawn(folder: Folder) -> None:
 def test_a_huge_page_is_drawn_as_large_as_pages_may_be(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, box: str
 ) -> None:
-    monkeypatch.setattr(rendering, "MAX_PIXELS", 100_000)
+    monkeypatch.setattr(pdfs, "MAX_PIXELS", 100_000)
     path = folder.put("a.pdf", pdf(sheet(b"", box=box)))
-    info = inspect(Renderer().render(path, 0, 2000))
+    info = inspect(Pdfs().render(path, 0, 2000))
     width, height = map(int, box.split()[2:])
     assert 90_000 < info.width * info.height <= 100_000
     assert (info.width - 1) / info.height < width / height < info.width / (info.height - 1)
@@ -286,7 +256,7 @@ def test_a_name_that_is_no_utf_8(folder: Folder) -> None:
     assert (row.problem, row.page_no) == (None, 1)
     assert (row.page_id.isprintable(), (row.doc_id or "").isprintable()) == (True, True)
     folder.index()
-    assert folder.drawn == []
+    assert folder.made == []
 
 
 def test_folders_behind_links_are_read_once(folder: Folder, tmp_path: Path) -> None:
@@ -343,7 +313,7 @@ def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> 
             quarantined,
             "i high.pdf, page 1: the page is 1 by 2,000,000 points: at 72 dpi it is longer than 1,000,000 pixels",
         ),
-        "z.pdf": (quarantined, "z.pdf: the PDF cannot be read: No such file or directory"),
+        "z.pdf": (quarantined, "z.pdf: the file cannot be read: No such file or directory"),
     }
     reasons = [reason for _, reason in states.values() if reason]
     assert [line for line in folder.lines if "quarantined" in line] == [
@@ -375,9 +345,9 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
         return process
 
     monkeypatch.setattr(pool._Worker, "_start", killed)
-    with PdfPool(1) as processes:
+    with DocumentPool(1) as processes:
         assert list(processes.pages([path])) == [1]
-    with PdfPool(1) as processes:
+    with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
     assert isinstance(answers[1], bytes)
@@ -386,11 +356,11 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
-    with PdfPool(1, seconds=1e-6) as processes:
+    with DocumentPool(1, seconds=1e-6) as processes:
         assert list(processes.pages([path])) == [Failed("given up after 0 seconds")]
 
 
-class Broken(Renderer):
+class Broken(Pdfs):
     """Stumbles over every PDF in a way that nobody foresaw."""
 
     def pages(self, path: Path) -> int:
@@ -398,7 +368,7 @@ class Broken(Renderer):
 
 
 def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "Renderer", Broken)
+    monkeypatch.setattr(pool, "Pdfs", Broken)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours, theirs = Pipe()
     with ours:
@@ -406,7 +376,7 @@ def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pyt
         thread.start()
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))
-            reason = "the PDF cannot be rendered: 'tuple' object has no attribute 'tobytes'"
+            reason = "it cannot be made into pages: 'tuple' object has no attribute 'tobytes'"
             assert ours.recv() == Failed(reason)
     thread.join()
 
@@ -418,12 +388,12 @@ def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.Mon
     for name in ("a.pdf", "b.pdf", "c.pdf"):
         small.put(name, pdf(sheet(), sheet()))
     first = small.index()
-    assert small.drawn == ["2 of 2 pages drawn"] * 3
+    assert small.made == ["2 of 2 pages made"] * 3
     files = small.files()
-    for owner, name in ((PdfPool, "_ask"), (shards, "replace_file")):
+    for owner, name in ((DocumentPool, "_ask"), (shards, "replace_file")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
     assert small.index() == first
-    assert (small.drawn, small.files()) == ([], files)
+    assert (small.made, small.files()) == ([], files)
 
 
 def test_a_new_pdf_is_a_new_shard_at_the_end(small: Folder) -> None:
@@ -433,7 +403,7 @@ def test_a_new_pdf_is_a_new_shard_at_the_end(small: Folder) -> None:
     files = small.files()
     small.put("a.pdf")
     after = small.index().shards
-    told = [(0, "1 of 2", "2 pages kept"), (1, "2 of 2", "1 of 1 pages drawn")]
+    told = [(0, "1 of 2", "2 pages kept"), (1, "2 of 2", "1 of 1 pages made")]
     assert small.lines[1:3] == [f"{Path(after[at].file).name} ({of}): {done}" for at, of, done in told]
     assert after[: len(before)] == before
     assert small.shards() == [["b_1", "c_1"], ["a_1"]]
@@ -447,7 +417,7 @@ def test_a_changed_pdf_changes_its_own_shard_and_is_drawn_alone(small: Folder) -
     data = {row.page_id: bytes(row.data or b"") for row in small.rows()}
     small.put("b.pdf", pdf(sheet(bar(RED))))
     after = small.index().shards
-    assert small.drawn == ["1 of 3 pages drawn"]
+    assert small.made == ["1 of 3 pages made"]
     assert small.shards() == [["a_1", "b_1", "c_1"], ["d_1", "e_1"]]
     assert (after[1], after[0].key) == (before[1], before[0].key)
     assert {row.page_id for row in small.rows() if row.data != data[row.page_id]} == {"b_1"}
@@ -475,7 +445,7 @@ def test_a_removed_pdf_changes_its_own_shard(small: Folder) -> None:
     (small.source / "b.pdf").unlink()
     after = small.index().shards
     assert small.shards() == [["a_1", "c_1"], ["d_1", "e_1", "f_1"], ["g_1"]]
-    assert (after[1:], small.drawn) == (before[1:], ["0 of 2 pages drawn"])
+    assert (after[1:], small.made) == (before[1:], ["0 of 2 pages made"])
 
 
 def test_a_shard_that_lost_everything_gives_its_place_to_the_last(small: Folder) -> None:
@@ -486,7 +456,7 @@ def test_a_shard_that_lost_everything_gives_its_place_to_the_last(small: Folder)
         (small.source / f"{name}.pdf").unlink()
     after = small.index().shards
     assert small.shards() == [["g_1", "h_1", "i_1"], ["d_1", "e_1", "f_1"]]
-    assert (after[1], after[0].sha256, small.drawn) == (before[1], before[2].sha256, [])
+    assert (after[1], after[0].sha256, small.made) == (before[1], before[2].sha256, [])
     assert len(small.files()) == 2
 
 
@@ -508,16 +478,16 @@ def test_another_resolution_keeps_keys_and_draws_everything(small: Folder) -> No
     small.index()
     small.index(144)
     assert small.shards() == [["b_1", "c_1"], ["a_1"]]
-    assert small.drawn == ["2 of 2 pages drawn", "1 of 1 pages drawn"]
+    assert small.made == ["2 of 2 pages made", "1 of 1 pages made"]
     assert small.page().shape == (160, 120, 3)
 
 
 def test_another_version_of_the_renderer_draws_everything(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.put("a.pdf")
     folder.index()
-    monkeypatch.setattr(shards, "version", lambda: "another")
+    monkeypatch.setattr(pdfs, "version", lambda: "another")
     folder.index()
-    assert folder.drawn == ["1 of 1 pages drawn"]
+    assert folder.made == ["1 of 1 pages made"]
 
 
 def test_pages_are_kept_across_row_groups_when_a_neighbour_changes(folder: Folder) -> None:
@@ -526,12 +496,12 @@ def test_pages_are_kept_across_row_groups_when_a_neighbour_changes(folder: Folde
     folder.put("b.pdf", pdf(*bars))
     folder.put("c.pdf", pdf(*bars[:20]))
     folder.index()
-    files = list((folder.home / "rendered").glob("pdf-*"))
+    files = list((folder.home / "rendered").glob("pages-*"))
     assert [pq.ParquetFile(path).num_row_groups for path in files] == [5]
     before = [bytes(row.data or b"") for row in folder.rows()]
     folder.put("a.pdf", pdf(sheet(bar(RED)), sheet()))
     folder.index()
-    assert folder.drawn == ["2 of 62 pages drawn"]
+    assert folder.made == ["2 of 62 pages made"]
     assert [bytes(row.data or b"") for row in folder.rows()][2:] == before[20:]
 
 
@@ -559,7 +529,7 @@ def test_an_index_that_cannot_be_used_is_replaced(folder: Folder) -> None:
     folder.index()
     (folder.home / "shards.json").write_text("{")
     folder.index()
-    assert (folder.shards(), folder.drawn) == ([["a_1"]], [])
+    assert (folder.shards(), folder.made) == ([["a_1"]], [])
 
 
 # Runs that end before their end
@@ -572,17 +542,17 @@ class Stopped(BaseException):
 def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcdefgh":
         small.put(f"{name}.pdf")
-    render = PdfPool.render
+    render = DocumentPool.render
     shards = iter(range(3))
 
-    def stopped(processes: PdfPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(PdfPool, "render", stopped)
+        patch.setattr(DocumentPool, "render", stopped)
         with pytest.raises(Stopped):
             small.index()
     finished = small.files()
@@ -592,7 +562,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
         == ["rendered", *finished.keys()][::-1]
     )
     small.index()
-    assert small.drawn == ["3 of 3 pages drawn", "2 of 2 pages drawn"]
+    assert small.made == ["3 of 3 pages made", "2 of 2 pages made"]
     assert finished.items() <= small.files().items()
     assert small.shards() == [["a_1", "b_1", "c_1"], ["d_1", "e_1", "f_1"], ["g_1", "h_1"]]
 
@@ -611,7 +581,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
             small.index()
     assert [(row.page_id, bytes(row.data or b"")) for row in small.rows()] == before
     small.index()
-    assert small.drawn == []
+    assert small.made == []
     assert [ink(small.page(at)) for at in (0, 3)] == [{WHITE, RED}] * 2
     assert len(small.files()) == 2
 
@@ -626,7 +596,7 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=SAMPLES.parent, env=environment)
     assert running.stdout is not None
     for line in running.stdout:
-        if "drawn" in line:
+        if line.endswith("made\n"):
             running.send_signal(signal.SIGKILL)
             break
     running.communicate()
@@ -643,17 +613,17 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
 def test_a_shard_that_is_not_whole_is_drawn_again(folder: Folder) -> None:
     folder.put("a.pdf")
     folder.index()
-    shard = next((folder.home / "rendered").glob("pdf-*"))
+    shard = next((folder.home / "rendered").glob("pages-*"))
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-20])
     folder.index()
-    assert (folder.drawn, shard.read_bytes()) == (["1 of 1 pages drawn"], whole)
+    assert (folder.made, shard.read_bytes()) == (["1 of 1 pages made"], whole)
 
 
 def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
     folder.put("a.pdf")
     (folder.home / "rendered").mkdir(parents=True)
-    left = folder.home / "rendered" / ".pdf-0123456789abcdef.parquet.01234567.tmp"
+    left = folder.home / "rendered" / ".pages-0123456789abcdef.parquet.01234567.tmp"
     other = folder.home / "rendered" / "mine.parquet"
     for path in (left, other):
         path.write_bytes(b"PAR1")
@@ -663,7 +633,7 @@ def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
 
 def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
     folder.put("a.pdf")
-    with shards.exclusive(folder.home), pytest.raises(SourceError, match="another `kopub index` draws PDFs into"):
+    with shards.exclusive(folder.home), pytest.raises(SourceError, match="another `kopub index` makes pages in"):
         folder.index()
 
 
@@ -688,7 +658,7 @@ def test_pdfs_and_shards_in_one_folder_are_refused(folder: Folder, place: str) -
     folder.put(f"{place}/a.pdf")
     write_corpus(folder.source / "made", [pages("p_1")])
     (folder.source / "made" / "corpus" / "data-0.arrow").rename(folder.source / place / "b.arrow")
-    message = r"holds PDFs and \.arrow or \.parquet files \(a\.pdf, b\.arrow\): give each kind a folder of its own"
+    message = r"holds documents and \.arrow or \.parquet files \(a\.pdf, b\.arrow\): give each kind a folder of its own"
     with pytest.raises(SourceError, match=message):
         folder.index()
     assert not folder.home.exists()
@@ -697,7 +667,7 @@ def test_pdfs_and_shards_in_one_folder_are_refused(folder: Folder, place: str) -
 def test_pdfs_beside_the_corpus_are_refused(folder: Folder) -> None:
     folder.put("corpus/a.pdf")
     folder.put("more/b.pdf")
-    with pytest.raises(SourceError, match=r"holds PDFs in corpus/ and outside of it"):
+    with pytest.raises(SourceError, match=r"holds documents in corpus/ and outside of it"):
         folder.index()
 
 

@@ -292,6 +292,10 @@ def test_the_recipe_follows_what_changes_results_only() -> None:
         ({"max_model_len": 16384}, "server.max_model_len: DeepSeek-OCR takes 8192 tokens, not 16384"),
         ({"max_image_tokens": 600}, "server.max_image_tokens: 600 is less than the 933 of its images"),
         ({"mode": "managed"}, f"loops without --logits-processors={LOGITS_PROCESSOR}"),
+        (
+            {"mode": "managed", "extra_flags": [f"--logits-processors={LOGITS_PROCESSOR}"]},
+            "newer model runner refuses .* set VLLM_USE_V2_MODEL_RUNNER",
+        ),
     ],
 )
 def test_a_server_that_cannot_serve_it_is_refused(server: dict[str, Any], said: str) -> None:
@@ -305,7 +309,8 @@ def test_a_prompt_for_what_is_not_read_is_refused() -> None:
 
 
 class TestProfile:
-    SERVER = f"{{max_model_len: 8192, extra_flags: ['--logits-processors={LOGITS_PROCESSOR}']}}"
+    FLAG = f"max_model_len: 8192, extra_flags: ['--logits-processors={LOGITS_PROCESSOR}']"
+    SERVER = f"{{{FLAG}, env: {{VLLM_USE_V2_MODEL_RUNNER: '0'}}}}"
 
     def load(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str) -> Any:
         profile = tmp_path / "mine.yaml"
@@ -327,6 +332,7 @@ class TestProfile:
             ("server: {model: deepseek-ai/DeepSeek-OCR}", "revision: deepseek-ai/DeepSeek-OCR is no folder here"),
             ("model: deepseek_ocr", "server.max_model_len: DeepSeek-OCR takes 8192 tokens"),
             ("model: deepseek_ocr, server: {max_model_len: 8192}", f"--logits-processors={LOGITS_PROCESSOR}"),
+            (f"model: deepseek_ocr, server: {{{FLAG}}}", 'set VLLM_USE_V2_MODEL_RUNNER: "0"'),
         ],
     )
     def test_what_is_missing_is_one_line(

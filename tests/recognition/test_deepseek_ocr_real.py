@@ -12,7 +12,7 @@ import pytest
 
 from resources.recognition.vlm.chat_requests import PATH, request_body
 from resources.recognition.vlm.deepseek_images import TiledImage, tiled_image
-from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, DeepSeekOcrRecognizer
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
@@ -32,6 +32,7 @@ def server_of(folder: Path) -> VLLMServer:
     return VLLMServer(
         **{
             **fields,
+            "env": {**fields["env"], **RUNNER},
             "command": [str(vllm.with_name("python")), str(serve), "serve"],
             "extra_flags": [*fields["extra_flags"], *own],
         }

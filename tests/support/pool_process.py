@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import sys
 from contextlib import AbstractContextManager
 from functools import partial
@@ -31,6 +32,22 @@ class Endless:
 
     def close(self) -> None:
         (self._folder / "closed").touch()
+
+
+class ProcessNamer:
+    """A handler whose results are the id of its process, and whether that had imported `sqlite3` before any job."""
+
+    def __init__(self) -> None:
+        self._imported = "sqlite3" in sys.modules
+
+    def prepare(self, job: int) -> int:
+        return job
+
+    async def finish(self, ready: int, client: Client) -> tuple[int, bool]:
+        return os.getpid(), self._imported
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class NoServer:

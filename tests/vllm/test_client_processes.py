@@ -16,8 +16,9 @@ import pytest
 
 from resources.errors import EngineError
 from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool
-from tests.support.pool_process import COMMAND, Endless, NoServer
+from tests.support.pool_process import COMMAND, Endless, NoServer, ProcessNamer
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
 pytestmark = pytest.mark.services
@@ -109,6 +110,23 @@ def test_the_client_processes_of_a_killed_run_end_by_themselves(
     until(lambda: not any(worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE for worker in workers))
     assert pool_process.communicate(timeout=SOON)[1] == ""
     assert (tmp_path / "closed").exists()
+
+
+def test_processes_that_are_up_already_are_used_first(tmp_path: Path) -> None:
+    spares = [boot_process(("sqlite3", "no_such_module")) for _ in range(2)]
+    waiting = psutil.Process().children()
+    pool = WorkerPool(NoServer(), ProcessNamer, lambda job, reason: job, 4, RetryPolicy(), 2, spares=spares)
+    found = set(pool.run(range(8)))
+    assert found <= {(process.pid, True) for process in waiting}
+    assert spares == []
+    until(lambda: not any(process.is_running() for process in waiting))
+
+
+def test_spare_processes_end_when_nobody_needs_them() -> None:
+    spares = [boot_process()]
+    (waiting,) = psutil.Process().children()
+    spares.pop().close()
+    assert waiting.wait(SOON) == 0
 
 
 def test_a_handler_that_a_process_cannot_import_is_one_line(

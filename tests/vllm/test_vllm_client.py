@@ -612,6 +612,18 @@ def test_a_killed_client_process_is_replaced_and_its_other_jobs_are_done(tmp_pat
     assert len(marker.read_text()) == 2
 
 
+def test_client_processes_may_die_as_often_as_a_run_has_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = ["5.0" if job % 6 == 5 else f"{job}.0" for job in range(24)]
+    monkeypatch.setattr("resources.vllm.client.worker_pool._JOBS_PER_DEATH", 2)
+    with HttpDouble(echo) as double:
+        results = list(pool(Servers([double]), processes=2, kill="5.0").run([word] for word in kills))
+        assert sorted(result[0] == "lost" for result in results) == [False] * 20 + [True] * 4
+        with pytest.raises(EngineError, match="keep dying"):
+            list(pool(Servers([double]), processes=2, kill="5.0").run([["5.0"]] * 24))
+
+
 def test_a_result_that_cannot_travel_is_a_bug_and_says_so() -> None:
     with HttpDouble(parrot) as double, pytest.raises(EngineError, match="cannot be handed over"):
         list(pool(Servers([double]), processes=2).run([["unpicklable"]]))

@@ -38,73 +38,11 @@ from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
 from tests.support.lease_client import CLIENT
+from tests.support.stub_server import SOON, needs_linux, processes, until
 
-pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")]
+pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 
-STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]
 ROOT = Path(__file__).resolve().parents[2]
-SOON = 60.0
-"""Seconds for what takes well under one on an idle machine."""
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime folder of the test's own, and none of its processes left after it."""
-    folder = tmp_path / "run"
-    monkeypatch.setenv("KOPUB_RUNTIME", str(folder))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    yield folder
-    for path in folder.glob("*/state.json"):
-        state = ServerFolder(path.parent).state
-        if state is not None and psutil.pid_exists(state.supervisor):
-            os.kill(state.supervisor, signal.SIGTERM)
-    until(lambda: not processes(tmp_path))
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """What the double takes for a model; its path marks every process that belongs to this test."""
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-@pytest.fixture
-def fields(checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
-    """Keys of a profile's `server` section."""
-    return {
-        "model": str(checkpoint),
-        "command": STUB,
-        "gpus": [],
-        "env": {"OF_TEST": str(tmp_path)},
-        "idle_seconds": 0.5,
-        "hang_seconds": 1.0,
-        "start_timeout": SOON,
-    }
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """What `condition` says once it is true."""
-    deadline = time.monotonic() + SOON
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
-    return value
-
-
-def processes(tmp_path: Path) -> list[psutil.Process]:
-    """Every process of this test's servers: guards, servers and engines, but no client."""
-    found: list[psutil.Process] = []
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-            if environment.get("OF_TEST") == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
 
 
 def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
@@ -589,7 +527,16 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
         ("OSError: [Errno 98] Address already in use", "port is taken"),
         ("(EngineCore pid=1) ERROR 11-21 12:00:00 [core.py:1] torch.OutOfMemoryError: CUDA out of memory.", "memory"),
         ("ValueError: Free memory on device (4.1/8.0 GiB) is less than desired GPU memory utilization", "memory"),
-        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "driver"),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040).", "driver 580 or newer"),
+        ("RuntimeError: No CUDA GPUs; Failed to infer device type", "no GPU that this build"),
+        ("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", "nvcc"),
+        ("RuntimeError: Failed to find C compiler. Please specify via CC environment variable.", "no C compiler"),
+        ("/tmp/x/main.c:5:10: fatal error: Python.h: No such file or directory", "no Python headers"),
+        (
+            "ValueError: NGramPerReqLogitsProcessor is not a subclass of "
+            "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
+            "VLLM_USE_V2_MODEL_RUNNER",
+        ),
         ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "cannot be found"),
         ("RuntimeError: Cannot find any model weights with `/models/x`", "cannot be found"),
         ("vllm: error: unrecognized arguments: --no-such-flag", "does not know a flag"),
@@ -599,6 +546,17 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
 )
 def test_the_log_tells_the_cause(line: str, cause: str) -> None:
     assert cause in likely_cause(["INFO started", line, "RuntimeError: Engine core initialization failed."])
+
+
+def test_the_cause_lies_before_the_traceback_of_the_process_that_waited() -> None:
+    waiting = [
+        *['  File "x.py", line 1, in f'] * 80,
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+    ]
+    assert "memory does not suffice" in likely_cause(
+        ["ValueError: No available memory for the cache blocks.", *waiting]
+    )
+    assert likely_cause(["ValueError: odd", *waiting]) == "ValueError: odd"
 
 
 def test_an_unknown_cause_is_the_last_error_without_its_prefixes() -> None:
@@ -695,7 +653,6 @@ def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatc
         ({"mode": "external", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL of a server"),
         ({"mode": "external", "urls": ["http://localhost:http"]}, "is no URL of a server"),
         ({"command": []}, "at least 1 item"),
-        ({"gpus": [-1]}, "greater than or equal to 0"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )
@@ -719,7 +676,10 @@ def test_the_flags_say_what_the_fields_say(fields: dict[str, Any]) -> None:
     assert flags["--mm-processor-cache-gb"] == "0"
     assert "--no-enable-prefix-caching" in flags
     assert arguments[-1] == "--enforce-eager"
-    assert not {"--api-key", "--port"} & set(flags)
+    assert not {"--api-key", "--port", "--convert"} & set(flags)
+    pooling = serve_arguments(VLLMServer(**{**fields, "runner": "pooling"}))
+    assert pooling[pooling.index("--convert") + 1] == "embed"
+    assert json.loads(pooling[pooling.index("--pooler-config") + 1]) == {"seq_pooling_type": "LAST"}
 
 
 def test_only_a_profile_turns_the_encoder_on(

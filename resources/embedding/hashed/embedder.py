@@ -31,6 +31,7 @@ class HashedEmbedder(Embedder):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.hashed", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.002
     limits: ClassVar[tuple[str, ...]] = (
         "Text and query vectors are lexical hashes: they compare spelling, and know neither synonyms nor translations.",
         "Image vectors describe the look of a page and compare with image vectors only, not with queries or texts.",

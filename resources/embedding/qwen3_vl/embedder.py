@@ -37,6 +37,9 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.qwen3_vl", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.01
+    typical_image_seconds: ClassVar[float] = 0.03
+    worker_modules: ClassVar[tuple[str, ...]] = ("torch", "cv2", "imagecodecs", "resources.embedding.qwen3_vl.handlers")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
     limits: ClassVar[tuple[str, ...]] = (
         "Page images are seen at 1.8 million pixels, A4 at about 135 dpi: smaller print is not found by them.",

@@ -1,5 +1,6 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
+import os
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +22,10 @@ from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
-from resources.parallel import bounded_map
+from resources.parallel import Begun, bounded_map
 from resources.printable import first_line
 from resources.states import State
+from resources.vllm.supervisor.gpu_lock import visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,10 +40,13 @@ class PPDocLayout(LayoutDetector):
     """Regions of pages by PP-DocLayoutV3 (transformers), in batches on a GPU while threads decode the next."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.pp_doclayout", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.006
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
         {"repo", "revision", "device", "compile", "batch_size", "decode_threads"}
     )
+
+    spans_shards: ClassVar[bool] = True
 
     repo: str = Field(description="Hub repository, or a local folder with config.json and model.safetensors.")
     revision: str = Field(default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder.")
@@ -68,8 +73,10 @@ class PPDocLayout(LayoutDetector):
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
     _model: "PageModel | None" = PrivateAttr(default=None)
+    _loading: "Begun[PageModel] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
+    _taken: dict[str, float] = PrivateAttr(default_factory=dict)
 
     @field_validator("thresholds", "containment", "unclip", "tasks")
     @classmethod
@@ -92,17 +99,31 @@ class PPDocLayout(LayoutDetector):
     def gpus(self) -> int:
         return int(self.device.startswith("cuda"))
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        if not self.gpus:
+            return ()
+        try:
+            index = int(self.device.partition(":")[2] or 0)
+            return visible([index], os.environ.get("CUDA_VISIBLE_DEVICES"))
+        except ValueError:
+            return ()  # torch says so when the model is loaded
+
     def weights(self) -> dict[str, str]:
         folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
         if folder.is_dir():
             return {file.name: file_sha256(file) for file in sorted(folder.glob("*.safetensors"))} | libraries
         return {self.repo: self.revision} | libraries
 
+    def prepare(self) -> None:
+        if self._model is None and self._loading is None:
+            self._loading = Begun(self._load)
+
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         started = time.perf_counter()
         health = _Health()
         model = self._loaded()
-        for figures in (self._counts, self._seconds, model.seconds):
+        for figures in (self._counts, self._seconds, self._taken, model.seconds):
             figures.clear()
         try:
             for layout in self._stream(pages, model):
@@ -113,37 +134,58 @@ class PPDocLayout(LayoutDetector):
             self._seconds["total"] += time.perf_counter() - started
         health.check()
 
-    def report(self) -> dict[str, float | str]:
-        """Of the last `detect`: pages/s, seconds of each stage, counts by label and rule, fallbacks, peak memory.
+    def take_figures(self) -> dict[str, float]:
+        """Counts by label and rule, and seconds of each stage, of the pages since the last call.
 
-        `seconds_decode` adds up all threads; the other stages run one at a time. `seconds_total`,
-        and with it pages/s, holds the time that the caller takes for each page too.
+        `seconds_decode` adds up all threads; the other stages run one at a time. Those of a batch go to the page
+        that comes out first after it.
         """
+        sums = self._sums()
+        taken = {name: value - self._taken.get(name, 0.0) for name, value in sums.items()}
+        self._taken = sums
+        return {name: value for name, value in taken.items() if value}
+
+    def report(self) -> dict[str, float | str]:
+        """What `take_figures` would give, with fallbacks and peak memory; at the end of a `detect` also pages/s.
+
+        `seconds_total`, and with it pages/s, holds the time that the caller takes for each page too.
+        """
+        model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
-        model = self._model
-        stages = {**self._seconds, **(model.seconds if model else {})}
-        total = stages.get("total", 0.0)
+        left = {name: value - self._taken.get(name, 0.0) for name, value in sorted(self._sums().items())}
+        rate: dict[str, float] = {}
+        if total:
+            rate = {"seconds_total": round(total, 3), "pages_per_second": round(pages / total, 2)}
         return {
-            **{name: float(count) for name, count in sorted(self._counts.items())},
-            **{f"seconds_{stage}": round(seconds, 3) for stage, seconds in sorted(stages.items())},
-            "pages_per_second": round(pages / total, 2) if total else 0.0,
+            **{name: round(value, 3) for name, value in left.items() if value},
+            **rate,
             "gpu_memory_peak_gb": round(model.memory_peak / 1e9, 2) if model else 0.0,
             "fallbacks": ", ".join(model.fallbacks) if model else "",
         }
 
+    def _sums(self) -> dict[str, float]:
+        """Counts and seconds of the `detect` so far, which only grow."""
+        seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
+        stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
+        return {**{name: float(count) for name, count in self._counts.items()}, **stages}
+
     def _loaded(self) -> "PageModel":
+        if self._model is None:
+            loading, self._loading = self._loading, None
+            self._model = self._load() if loading is None else loading.result()
+        return self._model
+
+    def _load(self) -> "PageModel":
         from resources.layout.pp_doclayout.model import PageModel, load
 
-        if self._model is None:
-            self._model = PageModel(
-                load(self.repo, self.revision),
-                device=self.device,
-                dtype=self.dtype,
-                compiled=self.compile,
-                batch_size=self.batch_size,
-                polygons=self.polygons,
-            )
-        return self._model
+        return PageModel(
+            load(self.repo, self.revision),
+            device=self.device,
+            dtype=self.dtype,
+            compiled=self.compile,
+            batch_size=self.batch_size,
+            polygons=self.polygons,
+        )
 
     def _rules(self) -> Rules:
         try:
@@ -165,8 +207,8 @@ class PPDocLayout(LayoutDetector):
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
         with closing(decoded):
             for page in decoded:
-                self._seconds["decode"] += page.seconds
                 if page.pixels is None:
+                    self._seconds["decode"] += page.seconds
                     yield PageLayout(page.page_id, page.state, page.reason)
                     continue
                 batch.append(page)
@@ -196,6 +238,7 @@ class PPDocLayout(LayoutDetector):
                 # One page must not fail the shard; its row has the reason.
                 layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
             self._seconds["post"] += time.perf_counter() - started
+            self._seconds["decode"] += page.seconds
             yield layout
 
     def _page(self, page: Prepared, i: int, outputs: "Outputs", rules: Rules, tasks: dict[str, Task]) -> PageLayout:

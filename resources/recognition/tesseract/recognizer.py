@@ -30,6 +30,7 @@ class TesseractRecognizer(Recognizer):
     """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept as crops."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.tesseract", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.8
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
     limits: ClassVar[tuple[str, ...]] = (
         "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",

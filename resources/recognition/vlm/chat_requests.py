@@ -36,11 +36,15 @@ _FINISHED = ("stop", "length")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model wrote and why it stopped: "stop", or "length" when the room was used up."""
+    """What a model wrote and why it stopped: "stop", or "length" when the room was used up.
+
+    `prompt_tokens` are those of the request, None where the server does not count them.
+    """
 
     text: str
     finish_reason: str
     tokens: int
+    prompt_tokens: int | None = None
 
 
 def answer_room(task: Task, image_tokens: int, context: int, patches: int | None = None) -> tuple[int, int]:
@@ -73,4 +77,10 @@ def read_answer(answer: Any) -> Answer:
         raise ValueError(f"it ended by {choice['finish_reason']!r}")
     text = choice["message"]["content"]
     usage = answer.get("usage") or {}
-    return Answer(text or "", str(choice["finish_reason"]), int(usage.get("completion_tokens", 0)))
+    read = usage.get("prompt_tokens")
+    return Answer(
+        text or "",
+        str(choice["finish_reason"]),
+        int(usage.get("completion_tokens", 0)),
+        None if read is None else int(read),
+    )

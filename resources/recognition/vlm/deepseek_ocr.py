@@ -21,6 +21,8 @@ _CONTEXT = 8192
 """Positions that the model was trained with; vLLM starts with no more."""
 LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 _FLAG = "--logits-processors"
+RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+"""The environment that makes vLLM take its older model runner: the newer one refuses this logits processor."""
 
 # vLLM puts the image and a line break before the prompt, as the authors do. The authors read documents with the
 # prompt for grounded markdown: its tables are HTML, its formulas LaTeX.
@@ -69,6 +71,11 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
             )
         if server.mode == "managed" and not any(LOGITS_PROCESSOR in flag for flag in server.extra_flags):
             raise ValueError(f"server.extra_flags: DeepSeek-OCR falls into loops without {_FLAG}={LOGITS_PROCESSOR}")
+        if server.mode == "managed" and not RUNNER.items() <= server.env.items():
+            raise ValueError(
+                "server.env: vLLM's newer model runner refuses DeepSeek-OCR's logits processor; "
+                'set VLLM_USE_V2_MODEL_RUNNER: "0"'
+            )
         return self
 
     def most_image_tokens(self) -> int:

@@ -16,6 +16,7 @@ from resources.recognition.readings import Crop, PageReading, RegionText, page_r
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
 from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
 from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
+from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink, strips
 from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
 from resources.recognition.vlm.tables_html import join_tables
@@ -108,6 +109,7 @@ class VlmReader:
 
     def __init__(self, settings: RequestSettings) -> None:
         self._settings = settings
+        self._prompt_tokens = PromptTokens()
         folder = settings.cache_folder
         self._cache = AnswerCache(folder, settings.cache_size) if folder is not None else None
 
@@ -236,7 +238,8 @@ class VlmReader:
             sampling |= {"seed": _SEED, "top_p": _TOP_P}
         sampling |= self._settings.sampling
         room = most if attempt.all_room else likely
-        body = request_body(await client.model(), self._settings.prompts[region.task], image, room, sampling)
+        prompt = self._settings.prompts[region.task]
+        body = request_body(await client.model(), prompt, image, room, sampling)
         prepared.figures["requests"] += 1
         prepared.figures["image_tokens"] += image.tokens
         try:
@@ -245,6 +248,9 @@ class VlmReader:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
             return _no_reading(problem, f"the server refused it: {error}")
         prepared.figures["answer_tokens"] += answer.tokens
+        problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
+        if problem is not None:
+            return _no_reading(Problem.REFUSED, problem)
         return self._judged(answer, region.task, seconds)
 
 

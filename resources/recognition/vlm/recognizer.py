@@ -39,6 +39,8 @@ class VlmRecognizer(ServedEngine, Recognizer):
     """The prompts that the model was trained with, for every task that is read."""
     default_sampling: ClassVar[Mapping[str, Any]] = {}
     """Fields of every request besides the image, the prompt and those of the retry plan."""
+    typical_seconds: ClassVar[float] = 0.04
+    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.recognition.vlm.page_reader")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"reuse_folder", "reuse_answers"}
 
     prompts: dict[str, str] = Field(description="The prompt of each task.")

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,7 +16,10 @@ from resources.vllm.client.worker_loop import run_worker
 Make = Callable[[], Handler[Any, Any, Any]]
 
 _STOP_SECONDS = 10.0
-_BOOT = "import sys; fd, *sys.path = sys.argv[1:]; from resources.vllm.client.worker_process import main; main(int(fd))"
+_BOOT = (
+    "import sys; fd, names, *sys.path = sys.argv[1:]; "
+    "from resources.vllm.client.worker_process import main; main(int(fd), names)"
+)
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 """A worker's own threads are the parallelism, so numerical libraries get none of their own."""
 
@@ -70,8 +73,15 @@ def start_thread(make: Make, settings: WorkerSettings) -> Worker:
     return Worker(ours, thread)
 
 
-def start_process(make: Make, settings: WorkerSettings) -> Worker:
-    """A worker in a process of its own.
+def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) -> Worker:
+    """A worker in a process of its own: one of the `spares`, or a new one."""
+    worker = spares.pop() if spares else boot_process()
+    worker.send(Start(make, settings))
+    return worker
+
+
+def boot_process(modules: Sequence[str] = ()) -> Worker:
+    """A process that imports `modules` and waits for its `Start`. It ends when its pipe is closed.
 
     Unlike one that `multiprocessing` spawns, it does not import this process's main module: that of a Dagster run
     imports all of Dagster. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends it.
@@ -80,12 +90,10 @@ def start_process(make: Make, settings: WorkerSettings) -> Worker:
     # Only the process holds its end after this block, so its death closes the pipe.
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), *sys.path],
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), ",".join(modules), *sys.path],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **_ONE_THREAD},
             pass_fds=(theirs.fileno(),),
             process_group=0,
         )
-    worker = Worker(ours, process)
-    worker.send(Start(make, settings))
-    return worker
+    return Worker(ours, process)

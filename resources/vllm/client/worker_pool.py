@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from multiprocessing.connection import wait
@@ -39,15 +39,23 @@ Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 _CORES_PER_PROCESS = 4
 """One core prepares pages and one sends them; the server's own processes have the others."""
+_DEATHS_PER_PROCESS = 2
+_JOBS_PER_DEATH = 100
+"""A run of a thousand jobs outlives ten that kill their worker, one without progress ends soon."""
 
 
-@dataclass(frozen=True)
+def process_count(wanted: int) -> int:
+    """Client processes: as many as wanted, for 0 one for every four cores."""
+    return wanted or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+
+
+@dataclass
 class WorkerPool(Generic[Job, Ready, Result]):
     """Workers that have `slots` requests in flight together; `processes` of 1 are a thread of this process.
 
     `make` makes the handler in each worker. It must be picklable and importable, as jobs and results must be.
-    `lost` makes the result of a job that could not be done, from the reason. `on_metrics` gets the server's own
-    figures of the run at its end, unless no request was made.
+    `lost` makes the result of a job that could not be done, from the reason. `spares` are processes that are up
+    already; the pool takes from them first. The pool has one run at a time.
     """
 
     server: Server
@@ -57,20 +65,35 @@ class WorkerPool(Generic[Job, Ready, Result]):
     retry: RetryPolicy
     processes: int = 0
     threads: int = 2
-    on_metrics: Callable[[dict[str, float | str]], None] = lambda figures: None
+    spares: list[Worker] = field(default_factory=list)
+    _run: "PoolRun[Job, Result] | None" = field(default=None, init=False)
+    _metrics: dict[str, float | str] = field(default_factory=dict, init=False)
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Result]:
-        """One result for each job, in order of completion. Raises `EngineError` when no server can be had."""
-        processes = self.processes or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
+        """One result for each job, in order of completion. Raises `EngineError` when no server can be had.
+
+        `jobs` may go on for as long as there is work: they are taken as workers have room for them.
+        """
+        processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
-        start = partial(start_thread if processes == 1 else start_process, self.make, settings)
+        if processes == 1:
+            start = partial(start_thread, self.make, settings)
+        else:
+            start = partial(start_process, self.make, settings, self.spares)
         with ExitStack() as lease:
-            run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
+            run = self._run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
             try:
                 yield from run.results(processes)
-                self.on_metrics(run.metrics())
+                self.metrics()
             finally:
+                self._run = None
                 run.stop()
+
+    def metrics(self) -> dict[str, float | str]:
+        """The server's own figures since they were last asked for; after the run, those of its end."""
+        if self._run is not None:
+            self._metrics = self._run.metrics()
+        return self._metrics
 
 
 class PoolRun(Generic[Job, Result]):
@@ -94,7 +117,7 @@ class PoolRun(Generic[Job, Result]):
         self._generation = 0
         self._endpoint: Endpoint | None = None
         self._meter: Meter | None = None
-        self._replacements = 0
+        self._processes = self._deaths = self._done = 0
 
     def results(self, processes: int) -> Iterator[Result]:
         """Start the workers when there is a first job, and yield results until there is no job left."""
@@ -102,7 +125,7 @@ class PoolRun(Generic[Job, Result]):
         if first is None:
             return
         self._jobs = chain([first], self._jobs)
-        self._replacements = 2 * processes
+        self._processes = processes
         for _ in range(processes):
             self._workers.append(self._start())
         idle: deque[Worker] = deque()
@@ -134,7 +157,7 @@ class PoolRun(Generic[Job, Result]):
                         raise EngineError(reason)
 
     def metrics(self) -> dict[str, float | str]:
-        """The server's own figures of this run."""
+        """The server's own figures since they were last asked for; none while no request was made."""
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
 
     def stop(self) -> None:
@@ -166,6 +189,7 @@ class PoolRun(Generic[Job, Result]):
     def _take_job_from(self, worker: Worker, number: int) -> Job:
         worker.jobs.discard(number)
         worker.isolated = False
+        self._done += 1
         return self._in_flight.pop(number)
 
     def _renew_endpoint(self, generation: int, reason: str) -> None:
@@ -204,9 +228,9 @@ class PoolRun(Generic[Job, Result]):
         self._workers.remove(worker)
         worker.close()
         worker.join()
-        if not self._replacements:
+        self._deaths += 1
+        if self._deaths > _DEATHS_PER_PROCESS * self._processes + self._done // _JOBS_PER_DEATH:
             raise EngineError("the client processes keep dying: look for the out-of-memory killer in the system's log")
-        self._replacements -= 1
         self._workers.append(self._start())
         if self._endpoint is not None:
             self._workers[-1].send(NewEndpoint(self._generation, self._endpoint))

@@ -3,17 +3,22 @@
 import pickle
 import signal
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Connection
 
 from resources.vllm.client.messages import Start, WorkerFailed
 from resources.vllm.client.worker_loop import run_worker
 
 
-def main(descriptor: int) -> None:
-    """Work for the pool at the other end of the pipe until it closes the pipe."""
+def main(descriptor: int, names: str) -> None:
+    """Import the modules of `names`, then work for the pool at the other end of the pipe until it closes the pipe."""
     # The pool decides when a worker ends, and closes the pipe then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
+    for name in filter(None, names.split(",")):
+        # What is missing is told by the page that needs it.
+        with suppress(ImportError):
+            import_module(name)
     try:
         message = connection.recv_bytes()
     except (EOFError, OSError):

@@ -3,14 +3,19 @@
 import re
 from collections.abc import Sequence
 
+_MEMORY = (
+    r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks|Free memory on device"
+    r"|is less than desired GPU memory utilization|larger than the available KV cache memory|Error in memory profiling"
+)
+"""What vLLM says when the card's memory does not suffice, or changes while it is measured."""
+
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Address already in use|Errno 98",
         "the port is taken; free it, or leave `port` at 0 for any free one",
     ),
     (
-        r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks"
-        r"|is less than desired GPU memory utilization|larger than the available KV cache memory",
+        _MEMORY,
         "the GPU's memory does not suffice; stop what else runs there, or lower max_model_len, max_num_seqs or "
         "max_num_batched_tokens, or change gpu_memory_utilization",
     ),
@@ -19,9 +24,35 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "the machine's memory does not suffice; lower max_num_batched_tokens or the cache, or free memory",
     ),
     (
-        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|no CUDA-capable device"
-        r"|Found no NVIDIA driver|Failed to infer device type|libcuda\.so|CUDA error: no kernel image",
+        r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|unsupported display driver"
+        r"|PTX was compiled with an unsupported toolchain",
+        "the NVIDIA driver is too old for this build of PyTorch: one for CUDA 13 needs driver 580 or newer "
+        "(nvidia-smi says which there is)",
+    ),
+    (
+        r"no CUDA-capable device|Found no NVIDIA driver|Failed to infer device type|libcuda\.so"
+        r"|CUDA error: no kernel image",
         "no GPU that this build of vLLM can use; check nvidia-smi and the driver's version",
+    ),
+    (
+        r"Python\.h: No such file|fatal error: Python\.h",
+        "Triton compiles for this GPU and finds no Python headers; install those of this Python (python3-dev)",
+    ),
+    (
+        r"Failed to find C compiler|No such file or directory: '(gcc|cc|clang|g\+\+|c\+\+)'"
+        r"|(gcc|cc|g\+\+): (command )?not found",
+        "Triton compiles for this GPU and finds no C compiler; install gcc, or name one in CC",
+    ),
+    (
+        r"[Cc]ould not find nvcc|nvcc: (command )?not found|No such file or directory: '[^']*nvcc'|nvcc fatal"
+        r"|CUDA_HOME environment variable is not set",
+        "something is to be compiled by nvcc, which is not there or does not fit; leave VLLM_USE_FLASHINFER_SAMPLER "
+        "at 0, or install the CUDA toolkit of the version that PyTorch has",
+    ),
+    (
+        r"is not a subclass of|must be a subclass of LogitsProcessor",
+        "a logits processor has the interface of vLLM's other model runner; set VLLM_USE_V2_MODEL_RUNNER in the "
+        "server's env (0 for the older one)",
     ),
     (
         r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|LocalEntryNotFoundError|OfflineModeIsEnabled"
@@ -53,6 +84,10 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 
 _ERROR = re.compile(r"(^|\s)(\w*(Error|Exception)\b.*|error: .*|ERROR.*)")
 _PREFIX = re.compile(r"^(\(\S+( pid=\d+)?\) )*((ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\S* \d\S* (\[\S+\] ?)?)?")
+_ECHO = r"See root cause above"
+"""Of what an engine process died, the processes that wait for it do not say."""
+_NEAR = 60
+"""Lines at the end that are searched first: a traceback. The cause of an engine's end lies before a second one."""
 _KILLED = 128 + 9
 _LONGEST = 300
 """Characters of a log line that a one-line message can bear."""
@@ -65,11 +100,12 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
     """
     if status == _KILLED:
         return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"
-    for pattern, meaning in _CAUSES:
-        telling = [line for line in lines if re.search(pattern, line)]
-        if telling:
-            return f"{meaning} ({plain(telling[-1])})"
-    errors = [line for line in lines if _ERROR.search(line)]
+    for searched in (lines[-_NEAR:], lines):
+        for pattern, meaning in _CAUSES:
+            telling = [line for line in searched if re.search(pattern, line)]
+            if telling:
+                return f"{meaning} ({plain(telling[-1])})"
+    errors = [line for line in lines if _ERROR.search(line) and not re.search(_ECHO, line)]
     last = errors or [line for line in lines if line.strip()]
     return plain(last[-1]) if last else "it printed nothing"
 
@@ -77,6 +113,11 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
 def port_taken(lines: Sequence[str]) -> bool:
     """Whether another process got the port first."""
     return any(re.search(_CAUSES[0][0], line) for line in lines)
+
+
+def memory_lacked(lines: Sequence[str]) -> bool:
+    """Whether the GPU's memory did not suffice."""
+    return any(re.search(_MEMORY, line) for line in lines)
 
 
 def plain(line: str) -> str:

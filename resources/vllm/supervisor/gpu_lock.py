@@ -23,18 +23,25 @@ def hold_gpus(
     `wait(gpu)` is called until the GPU is free, and ends the wait by raising. All supervisors lock their GPUs in the
     same order, and one that nobody uses gives way to a request, so none waits in a circle.
     """
-    kind = fcntl.LOCK_SH if share else fcntl.LOCK_EX
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    files = {gpu: os.open(runtime / f"gpu-{gpu}", flags, 0o600) for gpu in sorted(set(gpus))}
-    try:
+    with _opened(runtime, gpus, "") as files:
         for gpu, file in files.items():
-            while not _locked(file, kind):
+            while not _locked(file, fcntl.LOCK_SH if share else fcntl.LOCK_EX):
                 _request(runtime, gpu).touch()
                 wait(gpu)
         yield tuple(files.values())
-    finally:
-        for file in files.values():
-            os.close(file)
+
+
+@contextmanager
+def hold_starts(runtime: Path, gpus: Sequence[str], alone: bool, wait: Callable[[str], None]) -> Iterator[None]:
+    """Start a server on `gpus` beside others that start there, or `alone`: when their starts are over.
+
+    `wait(gpu)` is called as in `hold_gpus`. No start goes on while one is alone.
+    """
+    with _opened(runtime, gpus, ".starting") as files:
+        for gpu, file in files.items():
+            while not _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+                wait(gpu)
+        yield
 
 
 def requested(runtime: Path, gpus: Sequence[str]) -> bool:
@@ -57,6 +64,17 @@ def visible(indexes: Sequence[int], visible_devices: str | None) -> tuple[str, .
     if missing:
         raise ValueError(f"GPU {missing[0]} is asked for, but CUDA_VISIBLE_DEVICES is {visible_devices!r}")
     return tuple(names[index] for index in indexes)
+
+
+@contextmanager
+def _opened(runtime: Path, gpus: Sequence[str], suffix: str) -> Iterator[dict[str, int]]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    files = {gpu: os.open(runtime / f"gpu-{gpu}{suffix}", flags, 0o600) for gpu in sorted(set(gpus))}
+    try:
+        yield files
+    finally:
+        for file in files.values():
+            os.close(file)
 
 
 def _request(runtime: Path, gpu: str) -> Path:

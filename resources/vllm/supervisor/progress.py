@@ -2,26 +2,33 @@
 
 import os
 import re
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from resources.vllm.supervisor.diagnosis import plain
 
+_FIRST = "importing vLLM"
 _STAGES = (
-    (r"Application startup complete", "answering a first request"),
-    (r"Starting vLLM server on", "opening the port"),
-    (r"Capturing CUDA graphs|Graph capturing", "capturing CUDA graphs"),
-    (r"KV cache size|KV cache memory|for KV cache", "sizing the cache"),
-    (r"torch\.compile|Compiling", "compiling"),
-    (r"Starting to load model|Loading safetensors|Loading weights", "loading the weights"),
-    (r"Initializing a V1 LLM engine", "starting the engine"),
-    (r"non-default args|Resolved architecture", "reading the model's configuration"),
+    (r"non-default args", "reading the model's configuration"),
+    (r"Using max model len", "importing vLLM in the engine"),
+    (r"Initializing a V1 LLM engine", "preparing the device"),
+    (r"Starting to load model", "loading the weights"),
+    (r"Model loading took", "compiling"),
+    (r"KV cache size|KV Cache as specified by kv_cache_memory_bytes", "capturing CUDA graphs"),
+    (r"init engine \(profile", "opening the port"),
+    (r"Starting vLLM server on", "answering a first request"),
 )
-"""Log lines that begin a stage, the latest first."""
+"""Log lines that begin a stage of a start, in their order; before the first one is `_FIRST`."""
+
+_TIME = re.compile(r"(?:INFO|WARNING|DEBUG|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 
 
-def stage(line: str) -> str | None:
-    """The stage that a log line begins."""
-    return next((name for pattern, name in _STAGES if re.search(pattern, line)), None)
+def stage(line: str, before: str) -> str:
+    """The stage after a log line, where it was `before`. A process that lags behind the others changes nothing."""
+    names = [_FIRST, *(name for _, name in _STAGES)]
+    ahead = _STAGES[names.index(before) if before in names else 0 :]
+    return next((name for pattern, name in ahead if re.search(pattern, line)), before)
 
 
 def remaining(elapsed: float, last: float | None) -> str:
@@ -31,6 +38,22 @@ def remaining(elapsed: float, last: float | None) -> str:
     if elapsed > last:
         return f"longer than the {last:.0f} s of the last start"
     return f"about {last - elapsed:.0f} s to go"
+
+
+def stages(lines: Iterable[str], began: float, ready: float) -> str:
+    """How long each stage of a start took, by the times that its log's lines carry: `importing vLLM 8 s, ...`.
+
+    `began` and `ready` are Unix times. A stage that the log does not tell is part of the one before.
+    """
+    found = [(_FIRST, began)]
+    for line in lines:
+        name, told = stage(line, found[-1][0]), _TIME.search(line)
+        if name != found[-1][0] and told is not None:
+            year = time.localtime(began).tm_year
+            moment = time.mktime(time.strptime(f"{year}-{told[1]}", "%Y-%m-%d %H:%M:%S"))
+            found.append((name, min(max(moment, found[-1][1]), ready)))
+    ends = [moment for _, moment in found[1:]] + [ready]
+    return ", ".join(f"{name} {end - start:.0f} s" for (name, start), end in zip(found, ends, strict=True))
 
 
 class LogTail:

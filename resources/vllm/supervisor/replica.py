@@ -9,15 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from resources.vllm.supervisor.diagnosis import likely_cause, port_taken
+from resources.vllm.supervisor.caches import lasting_caches
+from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
 from resources.vllm.supervisor.processes import kill_session, start_time
+from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 GUARD_SECONDS = 30.0
 """Longer than a guard takes at worst: its grace, then ten seconds of killing."""
-_TAIL = 60
-"""Lines at a log's end that are searched for the cause: a traceback and what led to it."""
+_TAIL = 400
+"""Lines at a log's end that are searched for the cause: the tracebacks of an engine and of those that wait for it."""
 _FAULT = 500
 """First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
 _ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +32,10 @@ class ServerFailed(Exception):
     def __init__(self, reason: str, replica: int = 0) -> None:
         super().__init__(reason)
         self.replica = replica
+
+
+class MemoryLacked(ServerFailed):
+    """It ended for want of GPU memory, which may be another start's doing: vLLM measures what is free."""
 
 
 class PortLost(Exception):
@@ -45,6 +51,7 @@ class Replica:
         self.index = index
         self._api_key = api_key
         self._guard: subprocess.Popen[bytes] | None = None
+        self._began = 0.0
         self.port = specification.port + index if specification.port else _free_port()
 
     @property
@@ -58,6 +65,17 @@ class Replica:
         return Target(self.url, self._api_key, specification.model, specification.runner, specification.images)
 
     @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its own of the server's GPUs; none for a CPU build."""
+        gpus, group = self._specification.gpus, self._specification.tensor_parallel
+        first = group * (self.index % max(1, len(gpus) // group))
+        return gpus[first : first + group]
+
+    @property
+    def started(self) -> bool:
+        return self._guard is not None
+
+    @property
     def session(self) -> tuple[int, int]:
         """Leader and its start time."""
         assert self._guard is not None
@@ -69,8 +87,17 @@ class Replica:
         return likely_cause(self._log_tail, self._guard.poll() if self._guard else None)
 
     @property
+    def stages(self) -> str:
+        """How long each stage of its start took that has just ended."""
+        return stages(self._log_lines, self._began, time.time())
+
+    @property
     def _log_tail(self) -> list[str]:
-        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()[-_TAIL:]
+        return self._log_lines[-_TAIL:]
+
+    @property
+    def _log_lines(self) -> list[str]:
+        return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()
 
     def start(self, kept: tuple[int, ...]) -> None:
         """Start it; the locks `kept` stay held until its last process is gone."""
@@ -83,6 +110,7 @@ class Replica:
             str(self._folder.path),
             *self._specification.command,
         ]
+        self._began = time.time()
         with self._new_log() as log:
             self._guard = subprocess.Popen(
                 [*command, "--port", str(self.port)],
@@ -115,14 +143,18 @@ class Replica:
         self._guard = None
 
     def wait_ready(self, deadline: float) -> None:
-        """Return when it has generated something; raises `PortLost` for a port that others took, or `ServerFailed`."""
+        """Return when it has generated something.
+
+        Raises `PortLost` for a port that others took, or `ServerFailed`, which is `MemoryLacked` for that cause.
+        """
         seconds = self._specification.start_timeout
         problem = "it did not open its port"
         while time.monotonic() < deadline:
             if self.ended():
                 if port_taken(self._log_tail) and not self._specification.port:
                     raise PortLost
-                raise ServerFailed(f"it ended during its start: {self.cause}", self.index)
+                failure = MemoryLacked if memory_lacked(self._log_tail) else ServerFailed
+                raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the time there is.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
@@ -154,14 +186,14 @@ class Replica:
             )
 
     def _environment(self) -> dict[str, str]:
-        gpus = self._specification.gpus
         # Helpers that a server calls (compilers' front ends, ninja) lie beside its program.
         beside = str(Path(self._specification.command[0]).parent)
         return {
             **os.environ,
+            **lasting_caches(os.environ, Path(self._specification.command[0])),
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
-            **({"CUDA_VISIBLE_DEVICES": gpus[self.index % len(gpus)]} if gpus else {}),
+            **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
             "VLLM_API_KEY": self._api_key,
         }
 

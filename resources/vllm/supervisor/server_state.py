@@ -41,7 +41,8 @@ class Phase(StrEnum):
 class Specification:
     """Everything a supervisor needs to run a server. Times are seconds.
 
-    `command` lacks the port; `gpus` are as in CUDA_VISIBLE_DEVICES, given to the replicas by turns;
+    `command` lacks the port; `gpus` are as in CUDA_VISIBLE_DEVICES, given to the replicas by turns, in groups of
+    `tensor_parallel`;
     `port` 0 is any free one; `images` tells whether a readiness probe may carry a picture;
     `version` is what /version must answer, "" for any.
     """
@@ -50,6 +51,7 @@ class Specification:
     command: tuple[str, ...]
     env: dict[str, str]
     gpus: tuple[str, ...] = ()
+    tensor_parallel: int = 1
     share_gpu: bool = False
     replicas: int = 1
     port: int = 0
@@ -165,6 +167,17 @@ class ServerFolder:
 
     def write_boot_seconds(self, seconds: float) -> None:
         self._write("boot_seconds", round(seconds, 1))
+
+    @property
+    def stages(self) -> str:
+        """How long each stage of a replica's last start took; empty when there was none."""
+        try:
+            return str(json.loads((self.path / "stages").read_text("utf-8")))
+        except FileNotFoundError:
+            return ""
+
+    def write_stages(self, stages: str) -> None:
+        self._write("stages", stages)
 
     def _write(self, name: str, value: Any) -> None:
         descriptor, scratch = tempfile.mkstemp(dir=self.path, prefix=name)  # of mode 0600: a state holds a key

@@ -10,13 +10,14 @@ import secrets
 import signal
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 
-from resources.vllm.supervisor.gpu_lock import hold_gpus, requested
+from resources.vllm.supervisor.gpu_lock import hold_gpus, hold_starts, requested
 from resources.vllm.supervisor.probe import is_alive
 from resources.vllm.supervisor.processes import kill_orphans
-from resources.vllm.supervisor.replica import GUARD_SECONDS, PortLost, Replica, ServerFailed
+from resources.vllm.supervisor.replica import GUARD_SECONDS, MemoryLacked, PortLost, Replica, ServerFailed
 from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
@@ -36,6 +37,8 @@ _RESTART_WINDOW = 3600.0
 """Restarts older than this say nothing about the server's health now."""
 _PORTS_TRIED = 3
 """Free ports that another process may snatch away before the server binds one."""
+
+_CROWDED = "the GPU's memory did not suffice while another server started on it"
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -110,28 +113,59 @@ class Supervisor:
         self._folder.write_boot_seconds(time.monotonic() - started)
 
     def _bring_up(self, replicas: list[Replica], **changes: object) -> None:
-        for replica in replicas:
-            replica.start(self._locks)
-        self._publish(Phase.STARTING, sessions=self._sessions(), **changes)
-        deadline = time.monotonic() + self._specification.start_timeout
-        for replica in replicas:
-            for _ in range(_PORTS_TRIED):
+        """Start replicas side by side; those that other starts left without memory again, each alone."""
+        late: list[Replica] = []
+        with self._starting(alone=False):
+            began = time.time()
+            for replica in replicas:
+                replica.start(self._locks)
+            self._publish(Phase.STARTING, sessions=self._sessions(), **changes)
+            deadline = time.monotonic() + self._specification.start_timeout
+            for replica in replicas:
                 try:
-                    replica.wait_ready(deadline)
-                    break
-                except PortLost:
+                    self._wait_ready(replica, deadline)
+                except MemoryLacked as failure:
+                    if not self._others_started(replica, replicas, began):
+                        raise
                     replica.stop()
-                    replica.new_port()
-                    replica.start(self._locks)
-                    self._publish(Phase.STARTING, sessions=self._sessions())
-            else:
-                raise ServerFailed(
-                    f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index
-                )
+                    self._publish(Phase.STARTING, reason=f"{_CROWDED} ({failure})")
+                    self._say(f"replica {replica.index} starts again alone: {self._state.reason}")
+                    late.append(replica)
+        for replica in late:
+            with self._starting(alone=True):
+                replica.start(self._locks)
+                self._publish(Phase.STARTING, sessions=self._sessions())
+                self._wait_ready(replica, time.monotonic() + self._specification.start_timeout)
         self._publish(Phase.READY, urls=tuple(replica.url for replica in self._replicas))
 
+    def _wait_ready(self, replica: Replica, deadline: float) -> None:
+        for _ in range(_PORTS_TRIED):
+            try:
+                replica.wait_ready(deadline)
+                stages = replica.stages
+                self._folder.write_stages(stages)
+                return self._say(f"replica {replica.index} is ready: {stages}")
+            except PortLost:
+                replica.stop()
+                replica.new_port()
+                replica.start(self._locks)
+                self._publish(Phase.STARTING, sessions=self._sessions())
+        raise ServerFailed(f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index)
+
+    def _starting(self, alone: bool) -> AbstractContextManager[None]:
+        return hold_starts(self._folder.path.parent, self._specification.gpus, alone, self._wait_for_starts)
+
+    def _others_started(self, replica: Replica, beside: list[Replica], since: float) -> bool:
+        """Whether a server that was not there all the time, or another replica of this one, was on a replica's GPU."""
+        if any(other is not replica and set(other.gpus) & set(replica.gpus) for other in beside):
+            return True
+        others = (folder for folder in server_folders() if folder != self._folder)
+        sharing = (folder for folder in others if set(folder.specification.gpus) & set(replica.gpus))
+        states = (folder.state for folder in sharing)
+        return any(state and (state.since >= since or state.phase is Phase.STARTING) for state in states)
+
     def _sessions(self) -> tuple[tuple[int, int], ...]:
-        return tuple(replica.session for replica in self._replicas)
+        return tuple(replica.session for replica in self._replicas if replica.started)
 
     def _watch(self) -> None:
         """Look once at the server, at its users and at who else requests the GPU."""
@@ -203,6 +237,17 @@ class Supervisor:
         if time.time() - self._state.since > self._specification.turn_timeout:
             raise ServerFailed(f"GPU {name} was not free within {self._specification.turn_timeout:g} s")
         time.sleep(POLL)
+
+    def _wait_for_starts(self, name: str) -> None:
+        """Wait until servers that start on a GPU are ready or have ended; each has its own time limit."""
+        if self._unused() is not None and time.time() - self._last_use > self._specification.yield_seconds:
+            raise Stop("nobody waits for it any more")
+        time.sleep(POLL)
+
+    def _say(self, message: str) -> None:
+        """A line in the supervisor's log."""
+        sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
+        sys.stdout.flush()
 
     def _publish(self, phase: Phase, **changes: object) -> None:
         self._state = moved(self._state, phase, **changes)

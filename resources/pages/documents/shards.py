@@ -1,7 +1,7 @@
-"""A folder of PDFs as Parquet shards of page images, rendered once and kept below the home.
+"""A folder of documents as Parquet shards of page images, made once and kept below the home.
 
-A shard is named by the fingerprint of what its pages are rendered from, which its metadata spells
-out. So no shard is ever overwritten, no page is rendered twice, and an `index` that was killed
+A shard is named by the fingerprint of what its pages are made from, which its metadata spells
+out. So no shard is ever overwritten, no page is made twice, and an `index` that was killed
 continues at the first shard that is missing.
 """
 
@@ -21,17 +21,17 @@ from resources.files import cannot_write, replace_file
 from resources.fingerprints import fingerprint
 from resources.pages import manifest
 from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM
+from resources.pages.documents import pdf, pictures
+from resources.pages.documents.folder import Document
+from resources.pages.documents.packing import PageRange, pack
+from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.manifest import Manifest
-from resources.pages.pdf.documents import SUFFIX, Document
-from resources.pages.pdf.packing import PageRange, pack
-from resources.pages.pdf.pool import Failed, PdfPool
-from resources.pages.pdf.rendering import version
 from resources.printable import first_line
 
 FOLDER = "rendered"
 SHARD_PAGES = 500
 
-_NAMES = "pdf-*.parquet"
+_NAMES = "pages-*.parquet"
 _METADATA = b"kopub.rendered"
 _SCHEMA = pa.schema(
     [
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """What a file holds; `renderer` is the resolution and the version that its pages were rendered with."""
+    """What a file holds; `renderer` is the resolution and the versions that its pages were made with."""
 
     renderer: str
     ranges: tuple[PageRange, ...]
@@ -92,7 +92,7 @@ def exclusive(home: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise SourceError(f"another `kopub index` draws PDFs into {home}: wait for it, or end it") from None
+        raise SourceError(f"another `kopub index` makes pages in {home}: wait for it, or end it") from None
     except OSError as error:
         raise StoreError(cannot_write(folder, error)) from error
     try:
@@ -102,17 +102,17 @@ def exclusive(home: Path) -> Iterator[None]:
 
 
 def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progress) -> list[Path]:
-    """The shards of the documents' pages, in the order of their keys. Pages that are in no shard yet are rendered.
+    """The shards of the documents' pages, in the order of their keys. Pages that are in no shard yet are made.
 
-    A PDF stays in the shard that it has in the index of `home`. A PDF or a page that cannot be
-    rendered is a row without bytes and with a problem. Call it in `exclusive`. Raises `StoreError`.
+    A document stays in the shard that it has in the index of `home`. A document or a page that cannot
+    be made is a row without bytes and with a problem. Call it in `exclusive`. Raises `StoreError`.
     """
     folder = home / FOLDER
-    renderer = f"{dpi} dpi, {version()}"
+    renderer = f"{dpi} dpi, {pdf.version()}, pictures {pictures.CODE.number}"
     stored = {path: shard for path in sorted(folder.glob(_NAMES)) if (shard := _Shard.of(path))}
-    with PdfPool() as pool:
+    with DocumentPool() as pool:
         ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
-        progress(f"{len(documents):,} PDFs, {sum(each.count for each in ranges if each.pages):,} pages")
+        progress(f"{len(documents):,} documents, {sum(each.count for each in ranges if each.pages):,} pages")
         shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(home, stored), SHARD_PAGES)]
         paths = [folder / shard.name for shard in shards]
         usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
@@ -123,7 +123,7 @@ def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progre
             if path not in stored:
                 rows = _rows(shard, rendered, by_place, pool, dpi)
                 replace_file(path, lambda temporary, shard=shard, rows=rows: _write(temporary, shard, rows))
-            did = f"{new:,} of {shard.rows:,} pages drawn" if path not in stored else f"{shard.rows:,} pages kept"
+            did = f"{new:,} of {shard.rows:,} pages made" if path not in stored else f"{shard.rows:,} pages kept"
             progress(f"{path.name} ({at} of {len(shards)}): {did}")
             for problem in pq.read_table(path, columns=[PROBLEM])[PROBLEM].drop_null().to_pylist():
                 progress(f"will be quarantined: {problem}")
@@ -149,8 +149,8 @@ def _before(home: Path, stored: dict[Path, _Shard]) -> list[Sequence[PageRange]]
     return []
 
 
-def _ranges(documents: Sequence[Document], pool: PdfPool, known: Iterable[PageRange]) -> list[PageRange]:
-    """The ranges of all documents, in order. A PDF of a known range is not opened."""
+def _ranges(documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]) -> list[PageRange]:
+    """The ranges of all documents, in order. A document of a known range is not opened."""
     facts = _facts(documents, pool, known)
     ranges = []
     for document in documents:
@@ -162,7 +162,7 @@ def _ranges(documents: Sequence[Document], pool: PdfPool, known: Iterable[PageRa
 
 
 def _facts(
-    documents: Sequence[Document], pool: PdfPool, known: Iterable[PageRange]
+    documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]
 ) -> dict[str, tuple[str, int, str | None]]:
     """SHA-256, number of pages and problem of each document, by its place."""
     before = {(each.place, each.sha256): each for each in known}
@@ -172,7 +172,7 @@ def _facts(
         try:
             sha256 = document.sha256()
         except OSError as error:
-            facts[document.place] = "", 0, f"the PDF cannot be read: {error.strerror}"
+            facts[document.place] = "", 0, f"the file cannot be read: {error.strerror}"
             continue
         if found := before.get((document.place, sha256)):
             facts[document.place] = sha256, found.pages, found.problem
@@ -188,10 +188,10 @@ def _rows(
     shard: _Shard,
     rendered: dict[PageRange, tuple[Path, _Shard]],
     paths: dict[str, Path],
-    pool: PdfPool,
+    pool: DocumentPool,
     dpi: int,
 ) -> Iterator[Row]:
-    """The rows of a shard: of a PDF that cannot be opened, copied from a shard that has them, or rendered now."""
+    """The rows of a shard: of a document that cannot be opened, copied from a shard that has them, or made now."""
     wanted = [each for each in shard.ranges if each not in rendered and each.problem is None]
     pages = pool.render(((paths[each.place], each.first + at) for each in wanted for at in range(each.count)), dpi)
     for each in shard.ranges:
@@ -205,12 +205,12 @@ def _rows(
 
 
 def _numbers(pages: PageRange) -> list[int | None]:
-    """The numbers of the pages, from 1; that of a PDF which cannot be opened is None."""
+    """The numbers of the pages, from 1; that of a document which cannot be opened is None."""
     return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
 
 
 def _page_id(pages: PageRange, number: int | None) -> str:
-    return f"{pages.id}{SUFFIX}" if number is None else f"{pages.id}_{number}"
+    return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
 def _row(pages: PageRange, number: int | None, page: bytes | Failed) -> Row:

@@ -1,4 +1,4 @@
-"""Assigns the pages of PDFs to shards, so that a change of one PDF changes one shard. Pure."""
+"""Assigns the pages of documents to shards, so that a change of one document changes one shard. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """Consecutive pages of a PDF: `count` of its `pages`, from `first`, counted from 0.
+    """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
-    A PDF that cannot be opened has 0 `pages`, and one range of one row with the `problem`.
+    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`.
     `place`, `name` and `id` are those of its `Document`.
     """
 
@@ -24,14 +24,14 @@ class PageRange:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Names the range; it stays the same when the PDF changes."""
+        """Names the range; it stays the same when the document changes."""
         return self.place, self.first
 
 
 def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
     """The ranges of every shard, given those that the shards had `before`. No range has more than `most` pages.
 
-    A range stays in its shard, also when its PDF changed, unless the shard grows beyond twice
+    A range stays in its shard, also when its document changed, unless the shard grows beyond twice
     `most` pages. All others fill new shards of at most `most` pages, in their order. A shard that
     lost all ranges is replaced by a new shard, or else by the last, so that no other key changes.
     """

@@ -1,4 +1,4 @@
-"""The PDFs of a folder in their order, and the ids of their pages. No PDF is opened."""
+"""The documents of a folder in their order, and the ids of their pages. No file is opened."""
 
 import hashlib
 import os
@@ -6,15 +6,19 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from resources.errors import SourceError
 from resources.files import file_sha256
 from resources.pages import ids
+from resources.pages.documents import pictures
 from resources.pages.names import natural
 from resources.printable import spelt
 
-SUFFIX = ".pdf"
+PDF = ".pdf"
+_OFFICE = frozenset(
+    [".doc", ".docx", ".hwp", ".hwpx", ".odp", ".ods", ".odt", ".pages", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx"]
+)
 _JOINT = "__"
 """Separates folders and file in an id, which must not hold a slash."""
 _HASH = 8
@@ -25,7 +29,7 @@ _LONGEST = ids.MAX_BYTES - len("_9999999")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A PDF. `place` is its path below the folder as the file system spells it, `name` the same for people.
+    """A PDF or an image file. `place` is its path below the folder as the file system spells it, `name` for people.
 
     `id` is what the ids of its pages begin with, and is unique in the folder.
     """
@@ -40,8 +44,25 @@ class Document:
         return file_sha256(self.path)
 
 
-def find_documents(source: Path) -> list[Document]:
-    """Every PDF in or below a folder, or the one that `source` is, in natural order of folders and names.
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file, or a hidden folder, that is no document, and why. `name` is its path below the folder, for people."""
+
+    path: Path
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a folder holds, both in natural order of folders and names."""
+
+    documents: list[Document]
+    left_out: list[LeftOut]
+
+
+def find_documents(source: Path) -> Found:
+    """Every PDF and image in or below a folder, or the one that `source` is.
 
     Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
     """
@@ -49,31 +70,57 @@ def find_documents(source: Path) -> list[Document]:
     root = source.parent if source.is_file() else source
     found = [(path, path.relative_to(root).as_posix()) for path in paths]
     found.sort(key=lambda each: ([natural(part) for part in _composed(each[1]).split("/")], each[1]))
+    left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
+    found = [(path, place) for path, place in found if not _no_document(path)]
     names, stems = Counter(_name(place) for _, place in found), Counter(_stem(place) for _, place in found)
-    return [
+    # An image that comes to a PDF of its name does not change the ids of the PDF's pages.
+    stems_of_pdfs = Counter(_stem(place) for path, place in found if is_pdf(path))
+    documents = [
         Document(
             path,
             place,
             name=_name(place) if names[_name(place)] == 1 else spelt(place),
-            id=_id(_stem(place), place, stems[_stem(place)] > 1),
+            id=_id(_stem(place), place, (stems_of_pdfs if is_pdf(path) else stems)[_stem(place)] > 1),
         )
         for path, place in found
     ]
+    return Found(documents, left_out)
 
 
 def is_pdf(path: Path) -> bool:
-    """Whether a path is that of a PDF. A broken link counts as one: it is reported as unreadable."""
-    return path.suffix.lower() == SUFFIX and path.name[0] != "." and (path.is_file() or not path.exists())
+    """Whether a path is that of a PDF, by its suffix."""
+    return path.suffix.lower() == PDF
+
+
+def is_document(path: Path) -> bool:
+    """Whether a path is that of a PDF or an image. A broken link counts as one: it is reported as unreadable."""
+    return _no_document(path) is None
+
+
+def _no_document(path: Path) -> str | None:
+    """Why a file or folder is no document; None when it is one."""
+    suffix = path.suffix.lower()
+    if path.name[0] == ".":
+        return "hidden"
+    if path.exists() and not path.is_file():
+        return "no regular file"
+    if suffix in _OFFICE:
+        return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
+    if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
+        return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
+    return None if suffix == PDF or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
 
 
 def _walk(folder: Path) -> Iterator[Path]:
+    """All files below a folder, and the hidden folders, which are not entered."""
     seen = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         # A link may lead back to a folder that it lies in.
         real = os.path.realpath(place)
-        folders[:] = [] if real in seen else sorted(name for name in folders if name[0] != ".")
         if real not in seen:
-            yield from filter(is_pdf, (Path(place, name) for name in names))
+            yield from (Path(place, name) for name in names)
+            yield from (Path(place, name) for name in folders if name[0] == ".")
+        folders[:] = [] if real in seen else sorted(name for name in folders if name[0] != ".")
         seen.add(real)
 
 
@@ -92,7 +139,7 @@ def _id(stem: str, place: str, shared: bool) -> str:
 
 def _stem(place: str) -> str:
     """The place without its suffix, in characters that an id may hold."""
-    text = _composed(place)[: -len(SUFFIX)].replace("/", _JOINT)
+    text = _composed(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
 
 

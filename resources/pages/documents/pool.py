@@ -1,4 +1,4 @@
-"""A pool of processes that render pages of PDFs; a PDF that crashes its process costs one page.
+"""A pool of processes that make pages of documents; a file that crashes its process costs one page.
 
 `concurrent.futures` has no such pool: a crash breaks all of it, and a task has no time limit. Here
 every process has a pipe of its own, and one thread waits for one answer.
@@ -20,17 +20,19 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage
-from resources.pages.pdf.rendering import Renderer
+from resources.pages.documents.folder import is_pdf
+from resources.pages.documents.pdf import Pdfs
+from resources.pages.documents.pictures import Pictures
 from resources.printable import first_line
 
 PAGE_SECONDS = 600.0
-"""Longest time for one page. Dense maps take seconds; a PDF that loops would hold up all others."""
+"""Longest time for one page. Dense maps take seconds; a file that loops would hold up all others."""
 _ATTEMPTS = 2
 """How often a page is tried whose process crashed: the first time the machine may have run out of memory."""
 _STOP_SECONDS = 10.0
 """How long a process that has closed its pipe may take to exit."""
 _MOST = 16
-"""More processes render no faster: one process writes what they all render."""
+"""More processes are no faster: one process writes what they all make."""
 _AHEAD = 2
 """Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
 
@@ -42,7 +44,7 @@ class Failed:
     reason: str
 
 
-class PdfPool:
+class DocumentPool:
     """A context manager. 0 `processes` are one for each core, at most 16; each starts with its first task."""
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
@@ -65,11 +67,11 @@ class PdfPool:
             worker.end()
 
     def pages(self, paths: Iterable[Path]) -> Iterator[int | Failed]:
-        """The number of pages of each PDF, in order."""
+        """The number of pages of each document, in order."""
         return self._answers(("pages", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[bytes | Failed]:
-        """The PNG of each page, counted from 0, in order."""
+        """Each page, counted from 0, encoded, in order; those of PDFs are drawn at `dpi`."""
         return self._answers(("render", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -151,15 +153,15 @@ def _work(connection: Connection) -> None:
     """Answer requests until the parent closes the pipe or exits."""
     # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    renderer = Renderer()
+    pdfs, pictures = Pdfs(), Pictures()
     with suppress(EOFError, ConnectionError):
         while True:
-            method, *arguments = connection.recv()
+            method, path, *arguments = connection.recv()
             try:
-                answer = getattr(renderer, method)(*arguments)
+                answer = getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
             except UndecodableImage as error:
                 answer = Failed(str(error))
             # A fault here that nobody foresaw costs a page, not the process.
             except Exception as error:
-                answer = Failed(f"the PDF cannot be rendered: {first_line(error) or type(error).__name__}")
+                answer = Failed(f"it cannot be made into pages: {first_line(error) or type(error).__name__}")
             connection.send(answer)

@@ -31,8 +31,8 @@ def version() -> str:
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
 
 
-class Renderer:
-    """Keeps the last PDF open, because its pages come one after another."""
+class Pdfs:
+    """PDFs as documents. Keeps the last one open, because its pages come one after another."""
 
     def __init__(self) -> None:
         self._path: Path | None = None

@@ -1,0 +1,64 @@
+"""The cases of the benchmark of the whole graph: what is run, on how many pages, with which servers. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+_PAGES = "raw_pages,layout_regions"
+_ALL = f"{_PAGES},ocr_results,parsed_texts,corpus_image_embeddings,corpus_text_embeddings"
+_OCR = "ocr_results"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: a command for each of `selections`, all at once.
+
+    `before` is made first and not measured; `cold` stops all servers before; `share` is of the pages that were asked
+    for; `changes` are of the profile by dotted key.
+    """
+
+    name: str
+    base: str
+    selections: tuple[str, ...] = (_ALL,)
+    before: str = ""
+    cold: bool = False
+    share: float = 1.0
+    shards: int = 0
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+CASES: Mapping[str, Case] = {
+    case.name: case
+    for case in (
+        Case("cold", "cold", cold=True, share=0.25),
+        Case("warm", "warm"),
+        Case("shards8", "shards8", shards=8),
+        Case("two_runs", "two_runs", ("corpus_image_embeddings", _OCR), _PAGES, cold=True, share=0.25),
+        Case("ocr", "ocr", (_OCR,), _PAGES),
+        Case(
+            "two_gpus",
+            "two_gpus",
+            (_OCR,),
+            _PAGES,
+            changes={
+                "recognition.server.gpus": [0, 1],
+                "recognition.server.replicas": 4,
+                "recognition.in_flight": 2048,
+                "recognition.processes": 8,
+            },
+        ),
+        Case("own", "own"),
+    )
+}
+
+
+def case_of(text: str, shards: int) -> Case:
+    """The case that `NAME` or `NAME+KEY=VALUE+...` means, in so many shards unless it has a number of its own."""
+    base, *changes = text.split("+")
+    if base not in CASES:
+        raise SystemExit(f"there is no case {base!r}: choose of {', '.join(CASES)}")
+    case = CASES[base]
+    changed = {key: yaml.safe_load(value) for key, _, value in (pair.partition("=") for pair in changes)}
+    return replace(case, name=text, shards=case.shards or shards, changes={**case.changes, **changed})

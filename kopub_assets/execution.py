@@ -1,0 +1,69 @@
+"""Runs of assets in this process, recorded in Dagster's instance like those of its own commands."""
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+from dagster._utils.interrupts import capture_interrupts
+
+from kopub_assets.command_line import person_waits, tells_of_interrupt
+from resources.errors import KopubError, did_you_mean
+
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+_SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""A run's events are in the instance; whoever watches it here has a display of his own."""
+
+
+def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
+    """The `wanted` of `names` in their order, all when none is wanted. Raises `KopubError` for another name."""
+    for name in wanted:
+        if name not in names:
+            raise KopubError(f"there is no {what} {name} (there is {_listed(names)}){did_you_mean(name, names)}")
+    return [name for name in names if not wanted or name in wanted]
+
+
+def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -> list[list[str]]:
+    """`wanted` as runs of shards that follow each other in `keys`, with at most `most` in each. Pure."""
+    runs: list[list[str]] = []
+    before = None
+    for at, key in enumerate(keys):
+        if key not in wanted:
+            continue
+        if before is None or before != at - 1 or (most is not None and len(runs[-1]) >= most):
+            runs.append([])
+        runs[-1].append(key)
+        before = at
+    return runs
+
+
+def execute(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, assets: Sequence[str], shards: Sequence[str]
+) -> list[str]:
+    """Make `assets` of `shards`, which follow each other, in one run; return what failed, a line for each shard.
+
+    Assets that have no partitions are made with the others. Ctrl-C raises `KeyboardInterrupt`.
+    """
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with capture_interrupts(), person_waits():
+        result = job.execute_in_process(
+            instance=instance,
+            asset_selection=[dg.AssetKey(name) for name in assets],
+            tags={_RANGE_START: shards[0], _RANGE_END: shards[-1]},
+            run_config=_SILENT,
+            raise_on_error=False,
+        )
+    if any(map(tells_of_interrupt, result.all_events)):
+        raise KeyboardInterrupt
+    return [] if result.success else list(_failures(result.all_events)) or ["the run failed: see it in the UI"]
+
+
+def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
+    for event in events:
+        if event.is_step_failure and (error := event.step_failure_data.error):
+            while error.cause:
+                error = error.cause
+            for line in error.message.partition(": ")[2].strip().splitlines():
+                yield f"{event.step_key}: {line}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 10 else f"{names[0]} to {names[-1]}"

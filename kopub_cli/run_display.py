@@ -1,0 +1,129 @@
+"""What `kopub run` shows while assets are made: a live table at a terminal, a line now and then elsewhere."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kopub_assets.forecast import Forecast, Stage
+from kopub_assets.materialize.progress import Watcher
+from kopub_cli.plan import duration
+from resources.printable import visible
+
+_LINE_SECONDS = 15.0
+"""Between two lines where nobody sees a live table."""
+_BAR = 20
+_REFRESH = 4.0
+"""Frames a second: a table of a dozen lines costs a millisecond."""
+
+
+class RunDisplay(Watcher):
+    """Follows a run by its forecast. A context manager; `clock` gives monotonic seconds."""
+
+    def __init__(self, forecast: Forecast, out: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._forecast, self._out, self._clock = forecast, out, clock
+        self._lock = threading.Lock()
+        self._said = clock()
+        self._live = (
+            Live(get_renderable=self._shown, console=out, refresh_per_second=_REFRESH) if out.is_terminal else None
+        )
+
+    def __enter__(self) -> "RunDisplay":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def began(self, asset: str) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.began, stage.ended = self._clock() if stage.began is None else stage.began, None
+
+    def planned(self, asset: str, shard: str, rows: int) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.planned[shard] = rows
+
+    def computed(self, asset: str) -> None:
+        with self._lock:
+            self._stage(asset).done += 1
+        self._say_now_and_then(asset)
+
+    def published(self, asset: str, shard: str) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.planned.setdefault(shard, 0)
+            stage.published.add(shard)
+
+    def warned(self, asset: str, message: str) -> None:
+        self._out.print(f"{asset}: {visible(message)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, asset: str) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.ended = self._clock()
+        if self._live is None:
+            self._say(f"{asset}: {self._counts(stage)} in {duration(stage.elapsed(stage.ended))}")
+
+    def _stage(self, asset: str) -> Stage:
+        return self._forecast.stages[asset]
+
+    def _say_now_and_then(self, asset: str) -> None:
+        now = self._clock()
+        if self._live is None and now - self._said >= _LINE_SECONDS:
+            self._said = now
+            with self._lock:
+                stage = self._stage(asset)
+                left = duration(self._forecast.remaining(now))
+            self._say(f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go")
+
+    def _say(self, line: str) -> None:
+        self._out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _counts(self, stage: Stage) -> str:
+        return f"{stage.done:,} of {stage.rows:,} rows made"
+
+    def _shown(self) -> Group:
+        now = self._clock()
+        with self._lock:
+            table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+            table.add_column("asset", no_wrap=True)
+            for column in ("shards", "rows", "a second", "time"):
+                table.add_column(column, justify="right", no_wrap=True)
+            table.add_column("")
+            for stage in self._forecast.stages.values():
+                table.add_row(*self._row(stage, now))
+            share, left = self._forecast.share(now), self._forecast.remaining(now)
+        return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
+
+    def _row(self, stage: Stage, now: float) -> tuple[str | ProgressBar, ...]:
+        if stage.began is None:
+            return stage.asset, f"0/{stage.shards}" if stage.shards else "", f"0/{stage.rows}", "", "", ""
+        rate = stage.rate(now)
+        return (
+            stage.asset,
+            f"{len(stage.published)}/{stage.shards}" if stage.shards else "",
+            f"{stage.done:,}/{stage.rows:,}",
+            "" if rate is None else f"{rate:,.1f}",
+            duration(stage.elapsed(now)),
+            "done"
+            if stage.ended is not None
+            else ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=20),
+        )
+
+
+def _bar(stage: Stage) -> ProgressBar:
+    return ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
+
+
+def _rate(stage: Stage, now: float) -> str:
+    rate = stage.rate(now)
+    return "" if rate is None else f", {rate:,.1f} a second"

@@ -1,0 +1,81 @@
+"""GPUs as NVML sees them. NVML comes with the driver; its Python package is `nvidia-ml-py`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class NoGpuFigures(Exception):
+    """There is nothing to read here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A card at one moment.
+
+    `busy` is the share of the last instants in which a kernel ran, 0 to 1; `memory` is bytes in use by everybody;
+    `joules` is what the card has used since its driver was loaded, None where the card does not tell.
+    """
+
+    busy: float
+    memory: int
+    joules: float | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU: its name as CUDA_VISIBLE_DEVICES has it, its model, its memory in bytes."""
+
+    name: str
+    model: str
+    memory: int
+    handle: Any
+
+    def read(self) -> Reading:
+        """The card now. Raises `NoGpuFigures` when the driver no longer answers."""
+        import pynvml
+
+        try:
+            busy = int(pynvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used)
+        except pynvml.NVMLError as error:
+            raise NoGpuFigures(f"NVML: {error}") from None
+        return Reading(busy, memory, self._joules())
+
+    def _joules(self) -> float | None:
+        import pynvml
+
+        try:
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1000
+        except pynvml.NVMLError:
+            return None
+
+
+def open_cards(names: Sequence[str] | None = None) -> list[Card]:
+    """The cards of these names (indexes or UUIDs), all of the machine when left out. Raises `NoGpuFigures`.
+
+    NVML stays open until the process ends: it costs nothing, and other readers may use it.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        raise NoGpuFigures("the package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+        if names is None:
+            names = [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        cards = [_card(name) for name in names]
+    except pynvml.NVMLError as error:
+        raise NoGpuFigures(f"no GPU answers here: {error}") from None
+    if not cards:
+        raise NoGpuFigures("this machine has no GPU")
+    return cards
+
+
+def _card(name: str) -> Card:
+    import pynvml
+
+    by_index = name.isdigit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(int(name)) if by_index else pynvml.nvmlDeviceGetHandleByUUID(name)
+    model = pynvml.nvmlDeviceGetName(handle)
+    return Card(name, str(model), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), handle)

@@ -1,0 +1,1 @@
+"""A folder of documents, PDFs and images, as shards of page images."""

@@ -1,0 +1,140 @@
+"""Pages of image files: the file's own bytes where they are one page, else each picture in it as a PNG."""
+
+import io
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resources.code_version import CodeVersion
+from resources.errors import UndecodableImage
+from resources.pages.images import tiff_frames
+from resources.printable import first_line, visible
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from PIL.TiffImagePlugin import TiffImageFile
+
+CODE = CodeVersion("pages.pictures", {1: "the first release"})
+"""A new version takes every image in again."""
+
+AS_THEY_ARE = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp"})
+"""Suffixes of files whose bytes are a page."""
+TIFF = frozenset({".tif", ".tiff"})
+HEIF = "HEIF"
+CONVERTED = {
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".jp2": "JPEG2000",
+    ".j2k": "JPEG2000",
+    ".jpx": "JPEG2000",
+    ".heic": HEIF,
+    ".heif": HEIF,
+}
+"""Suffixes of files that become PNGs of the same pixels, with Pillow's name of their format."""
+SUFFIXES = AS_THEY_ARE | TIFF | CONVERTED.keys()
+
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
+"""Kinds of pixels that a PNG holds as they are."""
+_LONGEST_REASON = 200
+
+
+class Pictures:
+    """Image files as documents. Keeps the last TIFF open, because its pages come one after another."""
+
+    def __init__(self) -> None:
+        from PIL import Image
+
+        # Pillow warns of large pages that are allowed here.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        self._path: Path | None = None
+        self._image: TiffImageFile | None = None
+        self._frames: list[int] = []
+
+    def pages(self, path: Path) -> int:
+        """The number of pages: those of a TIFF, 1 of any other file. Raises `UndecodableImage` for a damaged TIFF."""
+        if path.suffix.lower() not in TIFF:
+            return 1
+        try:
+            self._open(path)
+        except Exception as error:
+            raise _unusable(error) from None
+        return len(self._frames)
+
+    def render(self, path: Path, page: int, dpi: int) -> bytes:
+        """The page, counted from 0, encoded; `dpi` plays no part. Raises `UndecodableImage`.
+
+        Whether bytes that are taken as they are can be decoded is for `raw_pages` to say.
+        """
+        suffix = path.suffix.lower()
+        try:
+            if suffix in TIFF:
+                self._open(path)
+                assert self._image is not None
+                if len(self._frames) == 1:
+                    return path.read_bytes()
+                self._image.seek(self._frames[page])
+                return _png(self._image)
+            if suffix in CONVERTED:
+                return _converted(path, CONVERTED[suffix])
+            return path.read_bytes()
+        except UndecodableImage:
+            raise
+        # Pillow and its plugins raise all kinds of exceptions for hostile bytes.
+        except Exception as error:
+            raise _unusable(error) from None
+
+    def _open(self, path: Path) -> None:
+        from PIL import Image
+        from PIL.TiffImagePlugin import TiffImageFile
+
+        if self._path == path:
+            return
+        if self._image is not None:
+            self._image.close()
+            self._path = self._image = None
+        image = Image.open(path, formats=["TIFF"])
+        assert isinstance(image, TiffImageFile)
+        self._frames = tiff_frames(image)
+        self._path, self._image = path, image
+
+
+def heif_installed() -> bool:
+    """Whether HEIC files can be read: the extra `heic` is installed."""
+    try:
+        import pillow_heif
+    except ModuleNotFoundError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
+
+
+def _converted(path: Path, format: str) -> bytes:
+    from PIL import Image, ImageOps
+
+    if format == HEIF and not heif_installed():
+        raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
+    with Image.open(path, formats=[format]) as image:
+        if (pictures := getattr(image, "n_frames", 1)) > 1:
+            raise UndecodableImage(
+                f"the {format} holds {pictures:,} pictures and a page is one: save each as a file of its own"
+            )
+        return _png(ImageOps.exif_transpose(image))
+
+
+def _png(image: "Image.Image") -> bytes:
+    import numpy as np
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    page = image
+    if image.mode.startswith("I;16"):
+        page = Image.fromarray(np.asarray(image).astype("<u2"))
+    elif image.mode not in _PNG_MODES:
+        page = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    page.save(encoded, "PNG", compress_level=1, exif=b"")
+    return encoded.getvalue()
+
+
+def _unusable(error: Exception) -> UndecodableImage:
+    reason = first_line(error) or type(error).__name__
+    return UndecodableImage(f"the image cannot be read: {visible(reason, _LONGEST_REASON)}")

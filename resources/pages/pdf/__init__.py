@@ -1,1 +1,0 @@
-"""PDFs as a source: their pages are rendered once, by a pool of processes."""

@@ -1,0 +1,150 @@
+"""Watches this machine while a run goes on: its cards, its cores and its model servers."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from resources.errors import EngineError
+from resources.gpu.cards import Card, NoGpuFigures, open_cards
+from resources.gpu.sampler import GIB, Readings, Sampler
+from resources.profiling.cores import Cores
+from resources.profiling.timeline import Activity, Span, activities
+from resources.vllm.endpoint import Endpoint
+from resources.vllm.running_servers import RunningServer, servers
+from resources.vllm.supervisor.probe import BadProbe, NotListening
+from resources.vllm.supervisor.server_state import Phase
+
+_SAMPLE_SECONDS = 0.1
+_ASK_SECONDS = 0.5
+"""Between two looks at the servers; a look reads a page of figures from each replica."""
+
+Counts = list[tuple[float, float]]
+"""(Unix time, count so far), in the order of time."""
+
+
+@dataclass
+class ServerHistory:
+    """What one server did: its starts, each until it was ready or ended, and what it had answered when.
+
+    `requests`, `prompt_tokens`, `generated_tokens` and `cache_hits` count from its start.
+    """
+
+    model: str
+    starts: list[Span] = field(default_factory=list)
+    requests: Counts = field(default_factory=list)
+    prompt_tokens: Counts = field(default_factory=list)
+    generated_tokens: Counts = field(default_factory=list)
+    cache_hits: Counts = field(default_factory=list)
+
+
+@dataclass
+class Observed:
+    """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
+
+    `no_gpu` says why there are no readings of cards.
+    """
+
+    cards: Sequence[Card] = ()
+    no_gpu: str = ""
+    readings: Readings = field(default_factory=Readings)
+    cores: Counts = field(default_factory=list)
+    servers: dict[str, ServerHistory] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """What the activity is of: the GPUs where there are any, else the cores."""
+        return "GPU" if self.cards else "cores"
+
+    @property
+    def activity(self) -> list[Activity]:
+        """The busy share of the device over time, the mean of all cards."""
+        if not self.cards:
+            return activities(self.cores)
+        return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
+
+    def of_card(self, number: int) -> Counts:
+        """The busy share of one card over time."""
+        return [(at, each[number].busy) for at, each in self.readings.taken]
+
+    @property
+    def memory(self) -> Counts:
+        """GiB in use over time, of all cards together."""
+        return [(at, sum(card.memory for card in each) / GIB) for at, each in self.readings.taken]
+
+
+class Observer:
+    """Fills an `Observed` while it is entered: threads read the cards and the cores, and ask the servers.
+
+    `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self.observed = Observed()
+        try:
+            self.observed.cards = open_cards(names)
+        except NoGpuFigures as reason:
+            self.observed.no_gpu = str(reason)
+        self._sampler = Sampler(self.observed.cards, _SAMPLE_SECONDS)
+        self.observed.readings = self._sampler.readings
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._watch_cores, self._ask)]
+        self._unfinished: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self._sampler.__enter__()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._sampler.__exit__(kind, error, trace)
+        self.observed.no_gpu = self.observed.no_gpu or self._sampler.problem
+
+    def _watch_cores(self) -> None:
+        cores = Cores()
+        while not self._ended.wait(cores.seconds):
+            self.observed.cores.append((time.time(), cores.share()))
+
+    def _ask(self) -> None:
+        while True:
+            try:
+                for server in servers():
+                    self._look_at(server)
+            except (EngineError, OSError):
+                pass  # a server that is just being written, or no folder of servers: the next look sees it
+            if self._ended.wait(_ASK_SECONDS):
+                return
+
+    def _look_at(self, server: RunningServer) -> None:
+        state, now = server.state, time.time()
+        history = self.observed.servers.setdefault(server.key, ServerHistory(server.specification.model))
+        if state.phase is Phase.STARTING:
+            self._unfinished.setdefault(server.key, state.since)
+        if state.phase is not Phase.READY:
+            return
+        if (begun := self._unfinished.pop(server.key, None)) is not None:
+            history.starts.append(Span(begun, max(state.since, begun)))
+        endpoint = Endpoint(
+            state.urls, state.api_key, server.specification.model, server.specification.runner, images=False
+        )
+        try:
+            found = endpoint.samples()
+        except (NotListening, BadProbe, TimeoutError):
+            return
+        sums: dict[str, float] = defaultdict(float)
+        for name, value in found.items():
+            sums[name.partition("/")[0]] += value
+        history.requests.append((now, sums["vllm:request_success_total"]))
+        history.prompt_tokens.append((now, sums["vllm:prompt_tokens_total"]))
+        history.generated_tokens.append((now, sums["vllm:generation_tokens_total"]))
+        hits = sums["vllm:prefix_cache_hits_total"] + sums["vllm:mm_cache_hits_total"]
+        history.cache_hits.append((now, hits))

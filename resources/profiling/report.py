@@ -1,0 +1,143 @@
+"""A run's stages with where their time went, from what was observed and what Dagster recorded. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from resources.profiling.observer import Counts, Observed, ServerHistory
+from resources.profiling.run_events import Stage
+from resources.profiling.timeline import (
+    Span,
+    Split,
+    busy_share,
+    first_growth,
+    gaps,
+    idle_between,
+    longest_gap_at,
+    split,
+    steady_rate,
+)
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """One stage: its wall time and what became of it.
+
+    `rate` is rows a second over the wall time, `steady` without the first and the last answers of its server; `gaps`
+    are the seconds without work on the device from one shard to the next. `cores` and `busy` are shares of all cores
+    and of the cards; `memory_peak` is bytes, `joules` of all cards. What is not known is None.
+    """
+
+    stage: Stage
+    split: Split
+    rate: float
+    steady: float | None
+    gaps: Sequence[float]
+    busy: float | None
+    cores: float
+    memory_peak: int | None
+    joules: float | None
+    requests: float
+    prompt_tokens: float
+    generated_tokens: float
+    cache_hits: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One command: from its start to its end, its stages, and what lies before, between and after them.
+
+    `idle_between` are the seconds without work on the device from each stage that used it to the next that did.
+    """
+
+    span: Span
+    stages: Sequence[StageReport]
+    loading: float
+    between: float
+    ending: float
+    busy: float
+    idle: Sequence[Span]
+    idle_between: Mapping[tuple[str, str], float]
+    device: str
+
+    @property
+    def split(self) -> Split:
+        """The sum over the stages."""
+        return sum((each.split for each in self.stages), Split())
+
+
+def report(
+    span: Span, stages: Sequence[Stage], observed: Observed, server_of: Mapping[str, str] | None = None
+) -> RunReport:
+    """The report of a command that lasted for `span`; `server_of` is the key of a stage's server by asset."""
+    steps = observed.activity
+    keys = server_of or {}
+    reported = [_stage(stage, observed, observed.servers.get(keys.get(stage.name, ""))) for stage in stages]
+    covered = _covered([stage.span for stage in stages])
+    first = min((stage.span.start for stage in stages), default=span.end)
+    last = max((stage.span.end for stage in stages), default=span.end)
+    used = [each.stage for each in reported if each.split.working > 0]
+    pairs = pairwise(used)
+    return RunReport(
+        span=span,
+        stages=reported,
+        loading=first - span.start,
+        between=last - first - covered,
+        ending=span.end - last,
+        busy=busy_share(steps, span),
+        idle=gaps(steps, span),
+        idle_between={(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairs},
+        device=observed.device,
+    )
+
+
+def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> StageReport:
+    steps, span = observed.activity, stage.span
+    server = server or ServerHistory("")
+    requests = _growth(server.requests, span)
+    answered = [(at, count) for at, count in server.requests if span.start <= at <= span.end]
+    steady = steady_rate(answered)
+    published = sorted(stage.shards.values())[:-1]
+    return StageReport(
+        stage=stage,
+        split=split(steps, span),
+        rate=stage.computed / span.seconds if span.seconds > 0 else 0.0,
+        steady=steady * stage.computed / requests if steady and requests else None,
+        gaps=[longest_gap_at(steps, at, span) for at in published],
+        busy=busy_share(steps, span) if observed.cards else None,
+        cores=_mean(observed.cores, span),
+        memory_peak=observed.readings.memory_peak(span.start, span.end),
+        joules=observed.readings.joules(span.start, span.end),
+        requests=requests,
+        prompt_tokens=_growth(server.prompt_tokens, span),
+        generated_tokens=_growth(server.generated_tokens, span),
+        cache_hits=_growth(server.cache_hits, span),
+    )
+
+
+def first_answer(history: ServerHistory) -> float | None:
+    """When a server was first seen to have answered a request; those that tell whether it is ready come before."""
+    return first_growth(history.requests)
+
+
+def _growth(counts: Counts, span: Span) -> float:
+    """What was added within `span`: from the last count before it to the first after it."""
+    if not counts:
+        return 0.0
+    before = [count for at, count in counts if at <= span.start]
+    until = next((count for at, count in counts if at >= span.end), counts[-1][1])
+    return until - (before[-1] if before else 0.0)
+
+
+def _mean(counts: Counts, span: Span) -> float:
+    inside = [share for at, share in counts if span.start <= at <= span.end]
+    return sum(inside) / len(inside) if inside else 0.0
+
+
+def _covered(spans: Sequence[Span]) -> float:
+    """Seconds in at least one of the spans."""
+    total, reached = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda each: each.start):
+        total += max(0.0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return total

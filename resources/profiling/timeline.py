@@ -1,0 +1,187 @@
+"""The arithmetic of a run's time: when a device worked, and where the rest went. Pure; all times are Unix seconds."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from statistics import median
+
+IDLE = 0.05
+"""A busy share up to which nothing of a run is on the device: the desktop, a heartbeat."""
+FULL = 0.9
+"""Share of a stage's usual busy share from which it counts as under full load."""
+SMOOTHED = 1.0
+"""Seconds over which a busy share is averaged before it is compared with `FULL`."""
+STEADY = (0.15, 0.85)
+"""The part of a stage's answers that its steady rate is taken from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time from `start` to `end`."""
+
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The busy share of a device, 0 to 1, over the time from `start` to `end`."""
+
+    start: float
+    end: float
+    busy: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Where the seconds of a stage went; they add up to its wall time.
+
+    `starting` is until the first work, `ramping` until full load, `working` and `waiting` are the time under full
+    load by the busy share, `draining` is from the last full load to the last work, `platform` is after it. A stage
+    that never used the device is all `platform`.
+    """
+
+    starting: float = 0.0
+    ramping: float = 0.0
+    working: float = 0.0
+    waiting: float = 0.0
+    draining: float = 0.0
+    platform: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return sum(self)
+
+    def __iter__(self) -> Iterator[float]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    def __add__(self, other: "Split") -> "Split":
+        return Split(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def activities(samples: Iterable[tuple[float, float]]) -> list[Activity]:
+    """(time, busy share) of samples as a step function: a sample speaks for the time since the one before."""
+    steps: list[Activity] = []
+    before: float | None = None
+    for at, busy in samples:
+        if before is not None and at > before:
+            steps.append(Activity(before, at, busy))
+        before = at
+    return steps
+
+
+def within(steps: Iterable[Activity], span: Span) -> list[Activity]:
+    """The part of `steps` that lies in `span`."""
+    return [
+        Activity(max(step.start, span.start), min(step.end, span.end), step.busy)
+        for step in steps
+        if step.end > span.start and step.start < span.end
+    ]
+
+
+def busy_share(steps: Iterable[Activity], span: Span) -> float:
+    """The mean busy share over `span`, what was not sampled counting as idle."""
+    worked = sum(step.busy * step.seconds for step in within(steps, span))
+    return worked / span.seconds if span.seconds > 0 else 0.0
+
+
+def split(steps: Sequence[Activity], span: Span) -> Split:
+    """Where the seconds of a stage went that lasted for `span`."""
+    inside = within(steps, span)
+    active = [at for at, step in enumerate(inside) if step.busy > IDLE]
+    if not active:
+        return Split(platform=span.seconds)
+    first, last = active[0], active[-1]
+    usual = median(inside[at].busy for at in active)
+    # A mean that looks back would see the end of full load late, and one that looks ahead its beginning early.
+    full = next((at for at in active if _mean(inside, at, SMOOTHED) >= FULL * usual), first)
+    drained = next((at for at in reversed(active) if _mean(inside, at, -SMOOTHED) >= FULL * usual), last)
+    loaded = inside[full : max(full, drained) + 1]
+    working = sum(step.busy * step.seconds for step in loaded)
+    begin, end = inside[first].start, inside[last].end
+    return Split(
+        starting=begin - span.start,
+        ramping=loaded[0].start - begin,
+        working=working,
+        waiting=loaded[-1].end - loaded[0].start - working,
+        draining=end - loaded[-1].end,
+        platform=span.end - end,
+    )
+
+
+def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span]:
+    """The times of at least `least` seconds in `span` in which nothing was on the device."""
+    found: list[Span] = []
+    begin = span.start
+    for step in within(steps, span):
+        if step.busy > IDLE:
+            if step.start - begin >= least:
+                found.append(Span(begin, step.start))
+            begin = step.end
+    if span.end - begin >= least:
+        found.append(Span(begin, span.end))
+    return found
+
+
+def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
+    """Seconds without work from the last work in `last` to the first in `following`, whichever overlap.
+
+    None of them working at all, it is the time from the end of one to the start of the other.
+    """
+    before = [step.end for step in within(steps, last) if step.busy > IDLE]
+    after = [step.start for step in within(steps, following) if step.busy > IDLE]
+    return max(0.0, (after[0] if after else following.start) - (before[-1] if before else last.end))
+
+
+def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> float:
+    """Seconds without work of the gap that `moment`, the end of a shard, lies in or next to; 0 where work goes on.
+
+    Work for the next shard may begin a little before or after the last one is published, so a gap within two seconds
+    counts.
+    """
+    near = [gap for gap in gaps(steps, inside, 0.0) if gap.start - 2 <= moment <= gap.end + 2]
+    return max((gap.seconds for gap in near), default=0.0)
+
+
+def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
+    """Answers a second of (time, answers so far), without the first and the last answers; None for too few."""
+    if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
+        return None
+    begin, made = counts[0][1], counts[-1][1] - counts[0][1]
+    low, high = (_time_of(counts, begin + share * made) for share in STEADY)
+    return (STEADY[1] - STEADY[0]) * made / (high - low) if high > low else None
+
+
+def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:
+    """When the count was first seen above its first value."""
+    return next((at for at, count in counts if count > counts[0][1]), None)
+
+
+def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
+    """When a growing count reached `value`, between its samples in a straight line."""
+    for (start, low), (end, high) in pairwise(counts):
+        if high >= value and high > low:
+            return start + (end - start) * max(0.0, value - low) / (high - low)
+    return counts[-1][0]
+
+
+def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
+    """The busy share of the `seconds` from the start of step `at` on, or to its end where they are negative."""
+    step = steps[at]
+    span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
+    near: list[Activity] = []
+    order = steps[at:] if seconds > 0 else steps[at::-1]
+    for each in order:
+        if each.start >= span.end or each.end <= span.start:
+            break
+        near.append(each)
+    part = within(near, span)
+    return sum(each.busy * each.seconds for each in part) / sum(each.seconds for each in part)

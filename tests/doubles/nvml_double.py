@@ -1,0 +1,78 @@
+"""A double of NVML behind the names of `pynvml`: cards that say what they are told to."""
+
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+GIB = 2**30
+
+
+class NVMLError(Exception):
+    """As the driver raises it."""
+
+
+@dataclass
+class CardDouble:
+    """One card: percent busy, bytes in use, millijoules used so far (None: it does not tell), and its UUID."""
+
+    busy: int = 0
+    used: int = 0
+    millijoules: int | None = 0
+    uuid: str = "GPU-0"
+    joules_each_reading: float = 0.0
+    readings: int = 0
+
+
+@dataclass
+class NvmlDouble:
+    """The functions of NVML that are used here, on these cards. `fails_after` readings the driver is gone."""
+
+    cards: list[CardDouble] = field(default_factory=lambda: [CardDouble()])
+    driver: bool = True
+    fails_after: int | None = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> "NvmlDouble":
+        """Stand in for the package until the test ends."""
+        module = ModuleType("pynvml")
+        for name in dir(self):
+            if name.startswith("nvml"):
+                setattr(module, name, getattr(self, name))
+        module.NVMLError = NVMLError  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+        return self
+
+    def nvmlInit(self) -> None:
+        if not self.driver:
+            raise NVMLError("NVML Shared Library Not Found")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.cards)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> CardDouble:
+        if index >= len(self.cards):
+            raise NVMLError("Invalid Argument")
+        return self.cards[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> CardDouble:
+        return next(card for card in self.cards if card.uuid == uuid)
+
+    def nvmlDeviceGetName(self, handle: CardDouble) -> str:
+        return "NVIDIA Double"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: CardDouble, version: Any = None) -> SimpleNamespace:
+        return SimpleNamespace(total=80 * GIB, used=handle.used, free=80 * GIB - handle.used)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: CardDouble) -> SimpleNamespace:
+        handle.readings += 1
+        if self.fails_after is not None and handle.readings > self.fails_after:
+            raise NVMLError("GPU is lost")
+        return SimpleNamespace(gpu=handle.busy, memory=0)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: CardDouble) -> int:
+        if handle.millijoules is None:
+            raise NVMLError("Not Supported")
+        handle.millijoules += round(1000 * handle.joules_each_reading)
+        return handle.millijoules

@@ -1,0 +1,105 @@
+"""`kopub profile` and the benchmark of the whole graph, as real commands on the cpu profile, and a watched server."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resources.config.settings import ROOT
+from resources.profiling.observer import Observer
+from resources.vllm import running_servers
+from resources.vllm.running_servers import servers, stop
+from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor.probe import probe
+from tests.cli.test_cli import run
+from tests.support.corpora import page_image, write_corpus
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
+STAGES = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    shards = [[(f"{doc}_{page}", page_image(page)) for page in range(1, 4)] for doc in "ab"]
+    return write_corpus(tmp_path / "source", shards)
+
+
+def test_kopub_profile(tmp_path: Path, source: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    assert run(home, "kopub", "index", str(source)).returncode == 0
+    before = sorted(path.name for path in home.iterdir())
+    found = run(home, "kopub", "profile", "--pages", "3", COLUMNS="200", KOPUB_STORE__URL=str(tmp_path / "mine"))
+    assert found.returncode == 0, found.stderr
+    for stage in STAGES:
+        assert stage in found.stdout
+    assert "3 pages in " in found.stdout
+    assert "slowest" in found.stdout or "limited by" in found.stdout
+    page = (home / "profile" / "profile.html").read_text("utf-8")
+    assert "<svg" in page
+    assert "ocr_results" in page
+    # No table of the corpus was made, wherever the profile has them, and those of the run are gone.
+    assert not (tmp_path / "mine").exists()
+    assert sorted(path.name for path in home.iterdir()) == sorted([*before, "profile"])
+    assert [path.name for path in (home / "profile").iterdir()] == ["profile.html"]
+
+
+def test_the_benchmark_of_the_whole_graph(tmp_path: Path, source: Path):
+    words = ["--profile", "cpu", "--pages", "4", "--cases", "warm,own", "--source", str(source / "corpus")]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.whole_graph", *words, "--out", str(tmp_path / "out")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 pages in " in done.stdout
+    found = json.loads((tmp_path / "out" / "whole_graph.json").read_text("utf-8"))
+    (warm,) = found["cases"]
+    assert warm["failures"] == []
+    assert {name: stage["computed"] for name, stage in warm["stages"].items()} == dict.fromkeys(
+        (*STAGES, "corpus_image_embeddings"), 4
+    )
+    for stage in warm["stages"].values():
+        parts = ("starting", "ramping", "working", "waiting", "draining", "platform")
+        assert sum(stage[part] for part in parts) == pytest.approx(stage["seconds"], abs=0.01)
+        assert len(stage["between_shards"]) == 1
+    assert set(found["own"]) == {
+        "layout_regions", "ocr_results", "corpus_image_embeddings", "corpus_text_embeddings"
+    }  # fmt: skip
+    assert "<svg" in (tmp_path / "out" / "whole_graph.html").read_text("utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
+@pytest.mark.parametrize("locks", ["/proc/locks", "/proc/no-such-file"], ids=["kernel", "container"])
+def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str):
+    monkeypatch.setattr(running_servers, "LOCKS", Path(locks))
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "run"))
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{}")
+    stub = str(ROOT / "tests" / "doubles" / "stub_vllm.py")
+    server = VLLMServer(model=str(checkpoint), command=[sys.executable, stub], gpus=[], env={"STUB_BOOT": "0.5"})
+    with Observer() as observer, server.lease() as endpoint:
+        time.sleep(1.0)
+        probe(endpoint.targets[0], 30.0)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            seen = observer.observed.servers.get(server.key)
+            if seen and seen.requests and seen.requests[-1][1] > seen.requests[0][1]:
+                break
+            time.sleep(0.05)
+    for each in servers():
+        stop(each, force=True)
+    history = observer.observed.servers[server.key]
+    (start,) = history.starts
+    assert 0.4 < start.seconds < 60
+    assert history.requests[-1][1] - history.requests[0][1] == 1
+    assert history.model == str(checkpoint)

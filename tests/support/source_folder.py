@@ -1,0 +1,49 @@
+"""A folder of documents and the home that it is indexed into, for tests of both kinds of documents."""
+
+from pathlib import Path
+
+import numpy as np
+
+from resources.pages.corpus import Corpus, SourceRow
+from resources.pages.images import decode
+from resources.pages.indexing import index
+from resources.pages.manifest import Manifest
+
+
+class SourceFolder:
+    """PDFs are drawn at 72 dpi: a point is a pixel."""
+
+    def __init__(self, place: Path) -> None:
+        self.source, self.home = place / "source", place / "home"
+        self.lines: list[str] = []
+
+    def put(self, name: str, content: bytes) -> Path:
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def index(self, dpi: int = 72, source: Path | None = None) -> Manifest:
+        self.lines = []
+        return index(str(source or self.source), self.home, self.lines.append, dpi)
+
+    @property
+    def made(self) -> list[str]:
+        """The shards that the last indexing made, a line each."""
+        return [said for line in self.lines if (said := line.rpartition(": ")[2]).endswith("made")]
+
+    def rows(self) -> list[SourceRow]:
+        corpus = Corpus(home=str(self.home))
+        return [row for key in corpus.manifest.keys for row in corpus.rows(key)]
+
+    def shards(self) -> list[list[str]]:
+        corpus = Corpus(home=str(self.home))
+        return [[row.page_id for row in corpus.rows(key)] for key in corpus.manifest.keys]
+
+    def page(self, at: int = 0) -> np.ndarray:
+        return decode(self.rows()[at].data or b"")
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Every shard file with its size and when it was written, to the nanosecond, by name."""
+        found = sorted((self.home / "rendered").glob("pages-*"))
+        return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}

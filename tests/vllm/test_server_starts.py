@@ -1,0 +1,273 @@
+"""Servers that start early, and side by side on one card."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import ValidationError
+
+from resources.errors import EngineError
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.vllm.flags import serve_arguments
+from resources.vllm.running_servers import servers
+from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor.caches import lasting_caches
+from resources.vllm.supervisor.probe import probe
+from resources.vllm.supervisor.progress import stages
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
+from tests.support.stub_server import SOON, needs_linux, processes, until
+
+pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
+
+
+def state_of(server: VLLMServer, runtime: Path) -> State | None:
+    return ServerFolder(runtime / server.key).state
+
+
+def boot_of(server: VLLMServer, runtime: Path) -> int:
+    state = state_of(server, runtime)
+    return 0 if state is None else state.boot
+
+
+def ready(server: VLLMServer, runtime: Path) -> Callable[[], bool]:
+    return lambda: (state := state_of(server, runtime)) is not None and state.phase is Phase.READY
+
+
+# --- early starts -------------------------------------------------------------------------------
+
+
+def test_a_prepared_server_starts_at_once_and_is_kept_until_its_first_use(
+    fields: dict[str, Any], runtime: Path, tmp_path: Path
+) -> None:
+    server = VLLMServer(**{**fields, "idle_seconds": 0})
+    server.prepare()
+    server.prepare()
+    until(ready(server, runtime))
+    with server.lease() as endpoint:
+        probe(endpoint.targets[0], SOON)
+        assert endpoint.boot == 1
+    until(lambda: not processes(tmp_path))
+
+
+def test_a_failed_early_start_is_told_by_the_first_use_once(fields: dict[str, Any], runtime: Path) -> None:
+    fields["env"]["STUB_LAST_WORDS"] = "vllm: error: unrecognized arguments: --no-such-flag"
+    server = VLLMServer(**fields)
+    server.prepare()
+    until(lambda: (state := state_of(server, runtime)) and state.phase is Phase.FAILED)
+    with pytest.raises(EngineError, match="does not know a flag"):
+        server.lease().__enter__()
+    assert boot_of(server, runtime) == 1  # nothing was tried again before the error was told
+    with pytest.raises(EngineError, match="does not know a flag"):
+        server.lease().__enter__()
+    assert boot_of(server, runtime) == 2
+
+
+def test_a_program_that_is_not_there_is_told_by_the_use_alone(fields: dict[str, Any]) -> None:
+    server = VLLMServer(**{**fields, "command": ["no-such-vllm", "serve"]})
+    server.prepare()
+    with pytest.raises(EngineError, match="no-such-vllm is not installed"):
+        server.lease().__enter__()
+
+
+def test_of_two_servers_that_do_not_fit_the_first_is_prepared_and_gives_way_to_a_use_of_the_other(
+    fields: dict[str, Any], runtime: Path
+) -> None:
+    ocr = VLLMServer(**{**fields, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0})
+    embedding = VLLMServer(**{**fields, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0, "max_num_seqs": 8})
+    ocr.prepare()
+    embedding.prepare()
+    until(ready(ocr, runtime))
+    assert state_of(embedding, runtime) is None
+    with embedding.lease() as endpoint:
+        probe(endpoint.targets[0], SOON)
+    with ocr.lease() as endpoint:
+        assert endpoint.boot == 2
+
+
+def test_a_run_gives_up_what_it_has_not_used(fields: dict[str, Any], tmp_path: Path) -> None:
+    class Reader(dg.ConfigurableResource):
+        server: VLLMServer
+
+    @dg.asset
+    def texts(reader: Reader) -> None:
+        reader.server.prepare()
+        until(servers)
+
+    server = VLLMServer(**{**fields, "idle_seconds": 0})
+    assert dg.materialize([texts], resources={"reader": Reader(server=server)}).success
+    until(lambda: not servers())
+    assert not processes(tmp_path)
+
+
+# --- starts side by side ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(9, marks=pytest.mark.slow)])
+def test_two_cold_starts_that_spoil_each_others_measurement_both_come_up(
+    fields: dict[str, Any], tmp_path: Path, runtime: Path, times: int
+) -> None:
+    measures = tmp_path / "measures"
+    measures.mkdir()
+    fields["env"] |= {"STUB_MEASURES": str(measures), "STUB_BOOT": "0.4"}
+    shared = {**fields, "gpus": [0], "share_gpu": True, "idle_seconds": 0}
+    pair = [VLLMServer(**shared), VLLMServer(**{**shared, "max_num_seqs": 8, "runner": "pooling"})]
+
+    def use(server: VLLMServer) -> str:
+        with server.lease() as endpoint:
+            probe(endpoint.targets[0], SOON)
+            return endpoint.urls[0]
+
+    for _ in range(times):
+        with ThreadPoolExecutor(2) as pool:
+            assert len(set(pool.map(use, pair))) == 2
+        until(lambda: not processes(tmp_path))
+    assert all(state.boot == times for server in pair if (state := state_of(server, runtime)))
+    assert any((runtime / server.key / "server-0.log.1").exists() for server in pair)  # one of them did fail
+
+
+def test_replicas_that_spoil_each_others_measurement_come_up(fields: dict[str, Any], tmp_path: Path) -> None:
+    measures = tmp_path / "measures"
+    measures.mkdir()
+    fields["env"] |= {"STUB_MEASURES": str(measures), "STUB_BOOT": "0.4"}
+    with VLLMServer(**{**fields, "gpus": [0], "replicas": 2}).lease() as endpoint:
+        assert endpoint.alive(SOON)
+
+
+def test_memory_that_lacks_without_another_start_is_an_error_at_once(fields: dict[str, Any], runtime: Path) -> None:
+    fields["env"]["STUB_LAST_WORDS"] = "ValueError: Free memory on device cuda:0 (4.1/8.0 GiB) on startup is less than"
+    server = VLLMServer(**{**fields, "gpus": [0]})
+    with pytest.raises(EngineError, match="memory does not suffice"):
+        server.lease().__enter__()
+    assert not (runtime / server.key / "server-0.log.1").exists()
+
+
+# --- what a start takes, and what it need not make again ------------------------------------------
+
+
+def test_a_log_tells_how_long_each_stage_took() -> None:
+    began = time.mktime(time.strptime("2026-11-22 12:00:00", "%Y-%m-%d %H:%M:%S"))
+    lines = [
+        "(APIServer pid=1) INFO 11-22 12:00:08 [utils.py:286] non-default args: {'model_tag': 'm'}",
+        "(APIServer pid=1) INFO 11-22 12:00:09 [model.py:2152] Using max model len 8192",
+        "(EngineCore pid=2) INFO 11-22 12:00:20 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: ...",
+        "(APIServer pid=3) INFO 11-22 12:00:21 [model.py:2152] Using max model len 8192",
+        "(EngineCore pid=2) INFO 11-22 12:00:24 [model_runner.py:68] Starting to load model m...",
+        "(EngineCore pid=2) INFO 11-22 12:00:28 [model_runner.py:425] Model loading took 4.3 GiB memory",
+        "(APIServer pid=3) INFO 11-22 12:01:20 [entry.py:140] Starting vLLM server on http://127.0.0.1:8000",
+    ]
+    assert stages(lines, began, began + 82) == (
+        "importing vLLM 8 s, reading the model's configuration 1 s, importing vLLM in the engine 11 s, "
+        "preparing the device 4 s, loading the weights 4 s, compiling 52 s, answering a first request 2 s"
+    )
+    assert stages(["no time in it: non-default args"], began, began + 3) == "importing vLLM 3 s"
+
+
+def test_the_stages_are_in_the_supervisor_s_log(fields: dict[str, Any], runtime: Path) -> None:
+    server = VLLMServer(**fields)
+    with server.lease():
+        assert "replica 0 is ready: importing vLLM " in (runtime / server.key / "supervisor.log").read_text()
+
+
+def test_a_server_may_keep_compiled_files(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with VLLMServer(**fields).lease():
+        environments = [process.environ() for process in processes(tmp_path)]
+    assert {environment["PYTHONDONTWRITEBYTECODE"] for environment in environments} == {""}
+
+
+def test_compiled_files_go_to_the_cache_where_the_libraries_are_not_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    program, vllm = tmp_path / "bin" / "vllm", tmp_path / "lib" / "python3.11" / "site-packages" / "vllm"
+    vllm.mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    prefix = str(tmp_path / ".cache" / "kopub" / "bytecode")
+    assert lasting_caches({}, program)["PYTHONPYCACHEPREFIX"] == prefix
+    assert "PYTHONPYCACHEPREFIX" not in lasting_caches({"PYTHONPYCACHEPREFIX": "/mine"}, program)
+    (vllm / "__pycache__").mkdir()
+    (vllm / "__pycache__" / "envs.cpython-311.pyc").touch()
+    assert "PYTHONPYCACHEPREFIX" not in lasting_caches({}, program)
+
+
+# --- all GPUs of a machine ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with four of them, as nvidia-smi tells."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    smi = folder / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nprintf '0\\n1\\n2\\n3\\n'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def devices(tmp_path: Path) -> set[str]:
+    return {process.environ()["CUDA_VISIBLE_DEVICES"] for process in processes(tmp_path)}
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_all_gpus_get_their_replicas_and_requests(fields: dict[str, Any], tmp_path: Path) -> None:
+    server = VLLMServer(**{**fields, "gpus": "all", "replicas_per_gpu": 2})
+    assert (server.gpus_held, server.replica_count) == (4, 8)
+    with VLLMServer(**{**fields, "gpus": "all"}).lease() as endpoint:
+        assert len(endpoint.urls) == 4
+        assert devices(tmp_path) == {"0", "1", "2", "3"}
+
+
+def test_all_are_those_that_the_environment_shows(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7f")
+    with VLLMServer(**{**fields, "gpus": "all"}).lease():
+        assert devices(tmp_path) == {"2", "GPU-7f"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(EngineError, match="CUDA_VISIBLE_DEVICES hides every one"):
+        VLLMServer(**{**fields, "gpus": "all"}).lease().__enter__()
+
+
+def test_all_gpus_where_nobody_tells_which_is_one_line(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    server = VLLMServer(**{**fields, "gpus": "all"})
+    assert server.gpus_held == 1  # a plan is made on a machine without any
+    with pytest.raises(EngineError, match=r"nvidia-smi does not tell which there are .* list their indexes"):
+        server.lease().__enter__()
+
+
+def test_a_model_may_be_spread_over_gpus(fields: dict[str, Any], tmp_path: Path) -> None:
+    spread = {**fields, "gpus": [0, 1, 2, 3], "tensor_parallel": 2, "mm_encoder_tp_mode": "data"}
+    server = VLLMServer(**spread)
+    arguments = serve_arguments(server)
+    assert arguments[arguments.index("--tensor-parallel-size") + 1] == "2"
+    assert arguments[arguments.index("--mm-encoder-tp-mode") + 1] == "data"
+    with server.lease():
+        assert devices(tmp_path) == {"0,1", "2,3"}
+    with pytest.raises(ValidationError, match="3 GPUs do not make groups of 2"):
+        VLLMServer(**{**spread, "gpus": [0, 1, 2]})
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_requests_in_flight_follow_the_gpus(fields: dict[str, Any]) -> None:
+    def slots(server: dict[str, Any], **keys: Any) -> int:
+        return GlmOcrRecognizer(server=VLLMServer(**{**fields, "max_num_seqs": 100, **server}), **keys).slots
+
+    assert slots({"gpus": [0]}) == 150
+    assert slots({"gpus": "all", "replicas_per_gpu": 2}) == 8 * 150
+    assert slots({"gpus": "all"}, in_flight=1024) == 4096
+    assert slots({"gpus": []}, in_flight=8) == 8
+
+
+@pytest.mark.parametrize("gpus", ["al", [0, 0], [-1], [True], 1, {"a": 1}])
+def test_other_gpus_are_refused(fields: dict[str, Any], gpus: Any) -> None:
+    with pytest.raises(ValidationError, match="neither all nor a list of different indexes from 0 on"):
+        VLLMServer(**{**fields, "gpus": gpus})
