@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from kopub_assets.materialize.progress import Watcher, watched_by
 from resources.config.settings import Settings
@@ -16,7 +16,7 @@ class _Bars(Watcher):
     def __init__(self, bars: Progress, profile: str) -> None:
         self._bars = bars
         self._profile = profile
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._rows: dict[str, int] = {}
 
     def began(self, asset: str) -> None:

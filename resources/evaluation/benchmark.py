@@ -56,6 +56,11 @@ def _renderer() -> "Pdfs":
     return Pdfs()
 
 
+def close_pictures() -> None:
+    """Let go of the PDF that is still open; PDFium complains of one at the end of a process."""
+    _renderer.cache_clear()
+
+
 @dataclass(frozen=True, slots=True)
 class GivenRegion:
     """A region that the benchmark gives, so that no layout is detected.

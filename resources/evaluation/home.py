@@ -12,7 +12,7 @@ import pyarrow as pa
 from filelock import FileLock
 
 from resources.errors import KopubError, SourceError
-from resources.evaluation.benchmark import Benchmark, Sample
+from resources.evaluation.benchmark import Benchmark, Sample, close_pictures
 from resources.evaluation.gold_file import KnownAnswers, first_by_hash, write_gold
 from resources.files import replace_bytes, replace_file
 from resources.fingerprints import canonical_json, fingerprint
@@ -144,6 +144,7 @@ def _write_pages(benchmark: Benchmark, home: Path, given: bool, tell: Progress) 
         replace_file(home / _PAGES / f"pages-{at:04d}.arrow", _writer(shard, benchmark.licence, schema))
         done += len(shard)
         tell(f"{done:,} of {len(benchmark.samples):,} pictures")
+    close_pictures()
 
 
 def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Callable[[Path], None]:
