@@ -21,7 +21,6 @@ from rich.table import Table
 from resources.evaluation.aggregate import ALL, means
 from resources.evaluation.benchmark import Reading, Sample
 from resources.evaluation.gold import Element, PageElements
-from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.scoring import MISSING, Scorer
 from resources.layout.tasks import DEFAULT_TASKS
 from resources.recognition.read_regions import ReadRegion
@@ -42,12 +41,11 @@ def main() -> None:
     parser.add_argument("--cut", type=float, default=60.0, help="longest time for the tables of one pair")
     arguments = parser.parse_args()
     console = Console()
-    adapter = ADAPTERS["omnidocbench"]
     made = list(pages(arguments.pages))
     blocks = Counter(e.category for s, _ in made if isinstance(s.gold, PageElements) for e in s.gold.elements)
     before, started = cpu_seconds(), time.monotonic()
     scores = []
-    with Scorer(adapter, table_seconds=arguments.cut) as scorer:
+    with Scorer.of("omnidocbench", table_seconds=arguments.cut) as scorer:
         for scored in track(scorer.score_all(made), "scoring", total=len(made) + 1, console=console):
             scores.extend(scored)
     found = means([sample for sample, _ in made], scores)

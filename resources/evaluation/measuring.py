@@ -10,7 +10,6 @@ import pyarrow as pa
 from resources.evaluation.benchmark import Benchmark, Reading, Score
 from resources.evaluation.gold_file import KnownAnswers
 from resources.evaluation.readings import contents, readings
-from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.run_history import HISTORY
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import MISSING, VERSION, Scorer
@@ -83,7 +82,7 @@ def scored(
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
         scores: list[Score] = []
         told = time.monotonic()
-        with Scorer(ADAPTERS[benchmark.name], Cdm(cdm) if cdm else None) as scorer:
+        with Scorer.of(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
             for done, of_sample in enumerate(scorer.score_all(pairs)):
                 scores += of_sample
                 if time.monotonic() - told >= _PROGRESS_SECONDS:

@@ -8,6 +8,7 @@ from resources.code_version import CodeVersion
 from resources.evaluation.adapter import Adapter, Tools
 from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.metrics import METRICS
+from resources.evaluation.registry import adapter
 from resources.evaluation.scorers.bounded_teds import BoundedTeds
 from resources.evaluation.scorers.cdm import Cdm
 
@@ -23,9 +24,14 @@ class Scorer:
     Tables that take longer than `table_seconds` are skipped with the reason, as is CDM without a command that works.
     """
 
-    def __init__(self, adapter: Adapter, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
-        self._adapter = adapter
+    def __init__(self, benchmark: Adapter, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
+        self._adapter = benchmark
         self._tools = Tools(BoundedTeds(table_seconds), cdm)
+
+    @classmethod
+    def of(cls, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> Self:
+        """The scorer of a benchmark by its name. Raises `ConfigError` for an unknown one."""
+        return cls(adapter(benchmark), cdm, table_seconds)
 
     def __enter__(self) -> Self:
         return self
