@@ -3,6 +3,8 @@
     python -m benchmarks.recognition --model zai-org/GLM-OCR --revision COMMIT      # starts the server
     python -m benchmarks.recognition --model NAME --url http://127.0.0.1:8000       # uses one
 
+`--line-height 28 21` adds rows for regions scaled down to lines of so many pixels: what pages of 300 dpi with type of
+10 points have at 200 and at 150 dpi. The pages must be of 300 dpi for that, as those of the samples are.
 Random weights (`--flag=--load-format=dummy`) take as long as real ones: answers have a fixed length.
 Every crop is unique, and the server's own counters must show no cache hit. Rates are those between
 the first 15 % and the last 15 % of the answers.
@@ -231,6 +233,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how often the first two rows take turns")
     parser.add_argument("--in-flight", type=int, default=768)
     parser.add_argument("--only", default="ceiling,ours,plain,layout", help="which rows to measure")
+    parser.add_argument(
+        "--line-height",
+        type=int,
+        nargs="*",
+        default=[],
+        help="the whole step at these too: 28 21",
+    )
     parser.add_argument("--trace", action="store_true", help="have the server profile itself for a second")
     return parser.parse_args()
 
@@ -260,10 +269,18 @@ def server_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def recognizer_of(server: VLLMServer, tokens: int, in_flight: int, processes: int) -> GlmOcrRecognizer:
+def recognizer_of(
+    server: VLLMServer, tokens: int, in_flight: int, processes: int, line_height: int | None = None
+) -> GlmOcrRecognizer:
     """One whose answers all have `tokens` tokens and are taken as they are."""
-    sampling = {"ignore_eos": True, "max_tokens": tokens}
-    return GlmOcrRecognizer(server=server, sampling=sampling, tries=1, in_flight=in_flight, processes=processes)
+    return GlmOcrRecognizer(
+        server=server,
+        sampling={"ignore_eos": True, "max_tokens": tokens},
+        tries=1,
+        in_flight=in_flight,
+        processes=processes,
+        line_height=line_height,
+    )
 
 
 def main() -> None:
@@ -282,10 +299,17 @@ def main() -> None:
         work = unique_pages(by_grid, arguments.count, "pages")
         print(HEAD)
         by_turns(work, rows, arguments.rounds, recognizer, endpoint)
+        ways = [("", recognizer)]
+        for pixels in arguments.line_height:
+            scaled = recognizer_of(server, arguments.tokens, arguments.in_flight, arguments.processes, pixels)
+            ways.append((f", lines of {pixels} px", scaled))
+        for name, way in ways[1:]:
+            measured(partial(ours, work, way, f"the whole step{name}"), endpoint)
         if "layout" in rows:
             regions = laid_out([Page(page.page_id, page.data) for page in originals])
             real = unique_pages([(page, regions[page.page_id]) for page in originals], arguments.count, "layout")
-            measured(lambda: ours(real, recognizer, "the whole step, regions of real sizes"), endpoint)
+            for name, way in ways:
+                measured(partial(ours, real, way, f"regions of real sizes{name}"), endpoint)
         if arguments.trace:
             with ProcessPoolExecutor(1) as pool:
                 trace = pool.submit(profile, endpoint.urls[0], endpoint.api_key)

@@ -54,7 +54,7 @@ def recognition_rate(settings: Settings, pages: Sequence[Page], regions: dict[st
         # The room that an answer has where its length is not fixed.
         sampling = {"max_tokens": 4096, **engine.sampling}
         jobs = ready_made(work, engine.server.checkpoint, sampling)
-        rate = recognition_ceiling(jobs, engine.server, engine.in_flight or engine._slots(), engine.processes)
+        rate = recognition_ceiling(jobs, engine.server, engine.slots, engine.processes)
         return rate.steady[0] * len(jobs) / max(1, sum(map(len, jobs)))
     return alone(engine.read((Page(page.page_id, page.data), each) for page, each in work))
 
@@ -94,7 +94,7 @@ def text_vector_rate(settings: Settings, texts: Sequence[str]) -> float:
 
 def _with_requests(engine: Any) -> Any:
     """An engine whose number of requests in flight is written out; profiles may leave it to the engine."""
-    return engine.model_copy(update={"in_flight": engine.in_flight or engine._slots()})
+    return engine.model_copy(update={"in_flight": engine.slots})
 
 
 def main() -> None:

@@ -61,7 +61,6 @@ from resources.profiling.report import report
 from resources.profiling.run_events import stages_of
 from resources.profiling.timeline import Span
 from resources.vllm.running_servers import servers, stop
-from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.server_state import Phase
 
 WARM_UP_PAGES = 48
@@ -243,8 +242,7 @@ def server_keys(settings: Settings) -> dict[str, str]:
 def cards_of(settings: Settings) -> list[str] | None:
     """The cards that the servers of the settings use; None for all of the machine where there is no server."""
     engines = (settings.layout, settings.recognition, settings.embedding)
-    gpus = {gpu for engine in engines if (server := getattr(engine, "server", None)) for gpu in server.gpus}
-    return sorted(visible(sorted(gpus), os.environ.get("CUDA_VISIBLE_DEVICES"))) if gpus else None
+    return sorted({card for engine in engines for card in engine.cards}) or None
 
 
 def ready_servers() -> set[str]:

@@ -36,18 +36,14 @@ CASES: Mapping[str, Case] = {
         Case("warm", "warm"),
         Case("shards8", "shards8", shards=8),
         Case("two_runs", "two_runs", ("corpus_image_embeddings", _OCR), _PAGES, cold=True, share=0.25),
-        Case("ocr", "ocr", (_OCR,), _PAGES),
+        Case("ocr", "ocr", (_OCR,), _PAGES, changes={"recognition.server.gpus": [0]}),
         Case(
             "two_gpus",
             "two_gpus",
             (_OCR,),
             _PAGES,
-            changes={
-                "recognition.server.gpus": [0, 1],
-                "recognition.server.replicas": 4,
-                "recognition.in_flight": 2048,
-                "recognition.processes": 8,
-            },
+            # Replicas and requests in flight follow the cards.
+            changes={"recognition.server.gpus": [0, 1], "recognition.processes": 8},
         ),
         Case("own", "own"),
     )

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
@@ -175,7 +175,3 @@ def parsed_value(text: str) -> tuple[str, Any]:
 
 def dump(path: Path, values: Any) -> None:
     path.write_text(json.dumps(values, indent=1, ensure_ascii=False), "utf-8")
-
-
-def selection(names: Sequence[str]) -> str:
-    return ",".join(names)

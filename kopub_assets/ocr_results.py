@@ -109,6 +109,7 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
             "finish_reason": text.finish_reason,
             "attempts": text.attempts,
             "seconds": text.seconds,
+            "scale": text.scale,
         }
         for text in reading.regions
     ]

@@ -65,6 +65,9 @@ class Engine(dg.ConfigurableResource, ABC):
         """The GPUs of this machine that it works on, by the names that CUDA_VISIBLE_DEVICES has for them."""
         return ()
 
+    def release(self) -> None:
+        """Give back what it holds beyond one step, as a model in GPU memory. Called when a step ends."""
+
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""
         return {}

@@ -1,7 +1,8 @@
-"""Work in threads: a function over a stream with a bounded number in flight, and one value that is made meanwhile."""
+"""Work in threads: a function over a stream, with a bounded number in flight, and one value that is made meanwhile."""
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
@@ -28,6 +29,21 @@ def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int
                 for future in done:
                     yield future.result()
                     running.update(pool.submit(function, item) for item in islice(stream, 1))
+        finally:
+            for future in running:
+                future.cancel()
+
+
+def ordered_map(function: Callable[[In], Out], items: Iterable[In], threads: int = 0) -> Generator[Out, None, None]:
+    """`bounded_map` in the order of the items."""
+    threads = threads or os.cpu_count() or 1
+    stream = iter(items)
+    with ThreadPoolExecutor(threads) as pool:
+        running = deque(pool.submit(function, item) for item in islice(stream, 2 * threads))
+        try:
+            while running:
+                yield running.popleft().result()
+                running.extend(pool.submit(function, item) for item in islice(stream, 1))
         finally:
             for future in running:
                 future.cancel()

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +112,7 @@ def over_shards(
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
-    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
+    with canceled_when_stopped(context), _released(asset), gpu_watch(asset.engines, run.warn) as gpu:
         run = replace(run, gpu=gpu)
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
@@ -136,6 +136,16 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(made.metadata, partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+@contextmanager
+def _released(asset: ShardAsset) -> Iterator[None]:
+    """The engines of a step give back what they hold when it ends, so that what starts next finds the memory."""
+    try:
+        yield
+    finally:
+        for engine in asset.engines:
+            engine.release()
 
 
 def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:

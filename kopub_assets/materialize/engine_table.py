@@ -176,6 +176,11 @@ class ShardStream:
             shard.failure = shard.failure or error
         if shard.complete:
             self._end(shard)
+        for other in self._open.values():
+            try:
+                other.planned.result().keep_up()
+            except StoreError as error:
+                other.failure = other.failure or error
 
     def _next(self, wait: bool) -> _Shard | None:
         """The next shard with rows for the engine, opened; those without end on the way.

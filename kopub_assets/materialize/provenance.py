@@ -15,7 +15,7 @@ from resources.store.footer_cache import SOURCES
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import SOURCE, sources
 
-_OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts"})
+_OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
 """Columns, and fields of lists of structs, that tell how a row was made and not what it is."""
 
 

@@ -137,6 +137,10 @@ class ShardWork:
         self._progress.step()
         watcher().computed(self._asset.name)
 
+    def keep_up(self) -> None:
+        """Write the rows that wait to be journalled, where it is time. Raises `StoreError`."""
+        self._journal.flush_due()
+
     def fail_unanswered(self) -> None:
         """Take the rows that the engine left out as failed. Raises `StoreError`."""
         while self._unanswered:

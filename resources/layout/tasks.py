@@ -10,7 +10,8 @@ _TABLES = frozenset({"table"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _PICTURES = frozenset({"chart", "image"})
 _REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
-"""Not read unless a profile says so: running heads repeat on every page, a `reference` list holds its entries."""
+"""Not read unless a profile says so: running heads repeat on every page, a `reference` list holds its entries (one
+that holds none is read)."""
 
 
 def _default_task(label: str) -> Task:

@@ -18,10 +18,10 @@ _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
     ("layout", "GPU"): ("compile", "dtype", "batch_size"),
     ("layout", "cores"): ("gpu_jpeg",),
     ("layout", "requests"): ("decode_threads", "batch_size"),
-    ("recognition", "GPU"): ("server.gpus", "server.replicas", "line_height", "server.quantization"),
+    ("recognition", "GPU"): ("server.gpus", "server.replicas_per_gpu", "line_height", "server.quantization"),
     ("recognition", "cores"): ("line_height",),
     ("recognition", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),
-    ("embedding", "GPU"): ("server.gpus", "server.replicas", "max_pixels"),
+    ("embedding", "GPU"): ("server.gpus", "server.replicas_per_gpu", "max_pixels"),
     ("embedding", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),
 }
 """Keys of an engine's section that move a limit, the most promising first; an engine has some of them."""

@@ -43,6 +43,7 @@ class ReadRegion:
     finish_reason: str | None = None
     attempts: int | None = None
     seconds: float | None = None
+    scale: float | None = None
 
     @property
     def kind(self) -> str | None:
@@ -80,6 +81,7 @@ def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
             reading["finish_reason"],
             reading["attempts"],
             reading["seconds"],
+            reading["scale"],
         )
         for reading in readings or ()
     ]
@@ -114,4 +116,5 @@ def _joined(region: Row, reading: Row | None) -> ReadRegion:
         finish_reason=reading["finish_reason"],
         attempts=reading["attempts"],
         seconds=reading["seconds"],
+        scale=reading["scale"],
     )

@@ -13,10 +13,12 @@ _SKIPPED = "skipped"
 class RegionText:
     """What was read from one region.
 
-    `content` is plain text, `<table>` HTML for a table, LaTeX without delimiters for a formula, and
-    empty for a region that is not read. A region in which nothing is printed is `blank`. A region that
-    could not be read is `failed` with a reason; its `content` is then at most a part of its text, for
-    people to look at. `seconds` are those of the reading, also where its answer was `reused`.
+    `content` is plain text with code between fences (lines of three backticks), `<table>` HTML for a
+    table, LaTeX without delimiters for a formula, and empty for a region that is not read. A region in
+    which nothing is printed is `blank`. A region that could not be read is `failed` with a reason; its
+    `content` is then at most a part of its text, for people to look at. `seconds` are those of the
+    reading, also where its answer was `reused`. `scale` is the size of the image that was read to that
+    of the region on the page, a side, where an engine says it.
     """
 
     index: int
@@ -27,6 +29,7 @@ class RegionText:
     finish_reason: str = "stop"
     attempts: int = 1
     seconds: float = 0.0
+    scale: float | None = None
     reused: bool = field(default=False, compare=False)
 
 

@@ -31,6 +31,10 @@ class Journal:
     def add(self, row: dict[str, Any]) -> None:
         """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
         self._waiting.append(row)
+        self.flush_due()
+
+    def flush_due(self) -> None:
+        """Write the rows that have waited long enough; for a table whose next row may be long in coming."""
         if time.monotonic() >= self._not_before:
             self.flush()
 

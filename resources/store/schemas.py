@@ -47,6 +47,7 @@ _REGION_TEXT = pa.struct(
         ("finish_reason", pa.string()),
         ("attempts", pa.int32()),
         ("seconds", pa.float32()),
+        ("scale", pa.float32()),
     ]
 )
 _CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())])

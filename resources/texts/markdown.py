@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from resources.recognition.code_fences import fenced, passages, without_fences
 from resources.recognition.latex import without_delimiters
 from resources.recognition.readings import Crop, RegionText, readable
 
@@ -10,13 +11,14 @@ _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}|~{3,}))")
+_LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}(?=[^`]*$)|~{3,}))")
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
 def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     """The page in reading order, blocks a blank line apart.
 
-    Titles are `#` and `##`, bullets `- `, tables HTML, formulas `$$` with their number as `\\tag`,
+    Titles are `#` and `##`, bullets `- `, code is fenced, tables are HTML, formulas `$$` with their number as `\\tag`,
     pictures links to their crops. Running heads, feet and page numbers are paragraphs. Failed
     regions are left out.
     """
@@ -66,12 +68,18 @@ def _block(region: RegionText, number: str | None) -> str:
     if not content:
         return ""
     if region.native_label in _TITLES:
-        return _TITLES[region.native_label] + _inline(" ".join(content.split()).lstrip("#").lstrip())
+        title = " ".join(without_fences(content).split())
+        return _TITLES[region.native_label] + _inline(title.lstrip("#").lstrip())
     if region.native_label == "table" and content.startswith("<table"):
         return content
     if region.native_label in _FORMULAS:
         return _formula(content, number)
-    return "\n".join(_line(line) for line in content.splitlines())
+    return "\n".join(
+        fenced(passage.text, passage.language)
+        if passage.is_code
+        else "\n".join(_line(line) for line in passage.text.splitlines())
+        for passage in passages(content)
+    )
 
 
 def _formula(content: str, number: str | None) -> str:
@@ -89,5 +97,12 @@ def _line(line: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Printed angle brackets that markdown would take for HTML, as entities; nothing else changes."""
-    return _TAG.sub("&lt;", text)
+    """Printed angle brackets that markdown would take for HTML, as entities; nothing else changes.
+
+    Between backticks markdown takes nothing for HTML, and would show the entity.
+    """
+    done, parts = 0, []
+    for span in _CODE_SPAN.finditer(text):
+        parts += [_TAG.sub("&lt;", text[done : span.start()]), span[0]]
+        done = span.end()
+    return "".join([*parts, _TAG.sub("&lt;", text[done:])])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
+from resources.recognition.code_fences import without_fences
 from resources.recognition.readings import RegionText, readable
 
 
@@ -11,13 +12,14 @@ def page_text(regions: Sequence[RegionText]) -> str:
 
     The cells of a table are a tab apart, its rows a line. Failed regions are left out.
     """
-    texts = (_table_text(r.content) if r.native_label == "table" else r.content for r in readable(regions))
-    return "\n\n".join(text for text in (text.strip() for text in texts) if text)
+    texts = (_text(region).strip() for region in readable(regions))
+    return "\n\n".join(text for text in texts if text)
 
 
-def _table_text(content: str) -> str:
-    if not content.lstrip().startswith("<table"):
-        return content
+def _text(region: RegionText) -> str:
+    content = region.content
+    if region.native_label != "table" or not content.lstrip().startswith("<table"):
+        return without_fences(content)
     parser = _Cells()
     parser.feed(content)
     parser.close()

@@ -50,6 +50,14 @@ def computed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str | None, 
     }
 
 
+def test_an_engine_gives_back_what_it_holds_when_its_step_ends(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    pages_done: list[int] = []
+    done = platform.diary("layout")
+    monkeypatch.setattr(OneRegionLayout, "release", lambda engine: pages_done.append(len(done.pages)))
+    assert platform.run("raw_pages,layout_regions", last="shard_01").success
+    assert pages_done == [5], "once, after all shards of the step"
+
+
 def test_one_partition_key_builds_all_assets(platform: Platform):
     assert platform.run().success
     assert {asset for asset, _ in platform.tables()} == set(GRAPH.names)

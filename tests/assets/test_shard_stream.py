@@ -20,11 +20,13 @@ import psutil
 import pytest
 from aiohttp import web
 
+from kopub_assets.materialize import engine_table
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, STOPPED_BY_HAND
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
+from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 from resources.vllm.client import worker_pool
 from resources.vllm.server import VLLMServer
@@ -133,6 +135,20 @@ def test_a_shard_is_published_as_soon_as_it_is_complete(tmp_path: Path, last: st
     platform = laid_out(tmp_path)
     with HttpDouble(answers(**{last: has(platform, other)})) as double:
         platform.engines["recognition"] = reader(double.url, in_flight=4)
+        assert recognize(platform).success
+
+
+def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn("a_1", "a_2", "c_1"), drawn("b_1", "b_2")])
+    assert platform.run(BEFORE, last="shard_01").success
+    later = time.monotonic() + 3.0
+
+    def both_are_written() -> bool:
+        return platform.store.journal("ocr_results", "shard_00", OCR_RESULTS).rows().num_rows == 2
+
+    held = {"c_1": both_are_written, "b_1": lambda: time.monotonic() > later}
+    with HttpDouble(answers(**held)) as double:
+        platform.engines["recognition"] = reader(double.url, in_flight=8)
         assert recognize(platform).success
 
 
@@ -324,6 +340,22 @@ def test_an_engine_that_stops_costs_the_shards_it_was_at(tmp_path: Path):
 
     spanning(platform)
     assert told(platform.run(BEFORE, last="shard_02"), "layout_regions")["shard_01"]["computed"] == 1
+
+
+def test_an_engine_that_finds_fault_with_all_it_did_fails_the_run(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS[:2]])
+    spanning(platform, die_on="at the end")
+    result = platform.run(BEFORE, last="shard_01")
+    assert failure(result) == "layout: the engine is out of order; repair it and run again"
+    assert set(platform.store.published("layout_regions")) == {"shard_00", "shard_01"}
+
+
+def test_shards_under_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_table, "_MOST_OPEN", 2)
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    spanning(platform)
+    assert platform.run(BEFORE, last="shard_02").success
+    assert len(calls(platform)) == 2
 
 
 def test_a_page_that_the_engine_forgets_fails_alone(tmp_path: Path):

@@ -127,7 +127,7 @@ class UnitEmbedder(Embedder):
 class SpanningLayout(OneRegionLayout):
     """Takes up to `ahead` pages before it answers, and answers the last of them first.
 
-    Notes each call as "call". It is out of order at the page `die_on`.
+    Notes each call as "call". It is out of order at the page `die_on`, or "at the end" of its pages.
     """
 
     spans_shards: ClassVar[bool] = True
@@ -144,6 +144,8 @@ class SpanningLayout(OneRegionLayout):
                 if page.page_id == self.die_on:
                     raise EngineError("the engine is out of order; repair it and run again")
                 yield from super().detect([page])
+        if self.die_on == "at the end":
+            raise EngineError("the engine is out of order; repair it and run again")
 
     def take_figures(self) -> dict[str, float]:
         return {"answers": 1.0}

@@ -65,10 +65,11 @@ class WitnessLayout(LayoutDetector):
 
 
 class WitnessReader(Recognizer):
-    """The text of a region tells the bytes and the box; the last region of the page `lose` cannot be read."""
+    """Text that tells the bytes and the box, of several shards in one call; the last region of `lose` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})
+    spans_shards: ClassVar[bool] = True
 
     prompt: str = "read"
     lose: str = ""
@@ -93,10 +94,11 @@ class WitnessReader(Recognizer):
 
 
 class WitnessEmbedder(Embedder):
-    """The vector of a page tells its bytes, that of a text the text. Answers come in the reverse order."""
+    """The vector of a page tells its bytes, that of a text the text. Answers come in the reverse order, over shards."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})
+    spans_shards: ClassVar[bool] = True
 
     dim: int = 64
     revision: str = "r1"

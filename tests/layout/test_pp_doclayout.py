@@ -587,3 +587,161 @@ def test_jpeg_that_is_not_plain_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
     for data in (png(image), cmyk.getvalue(), jpeg):
         assert replace(prepare(Page("p", data), gpu_jpeg=True), seconds=0.0).state is State.OK
     assert asked == [jpeg]
+
+
+# --- several devices, and giving them back ----------------------------------------------------------------------------
+
+
+def test_two_replicas_find_what_one_finds(make: Callable[..., PPDocLayout]) -> None:
+    pages = [*some_pages(5), Page("broken", b"no image")]
+    one, two = (make(batch_size=1, decode_threads=1, device=device) for device in ("cpu", "cpu, cpu"))
+    expected, found = list(one.detect(pages)), list(two.detect(pages))
+    by_id = {layout.page_id: layout for layout in expected}
+    for layout in found:
+        same = by_id.pop(layout.page_id)
+        assert (layout.state, layout.reason) == (same.state, same.reason)
+        assert [(region.label, region.task) for region in layout.regions] == [(r.label, r.task) for r in same.regions]
+        boxes = [[region.bbox for region in each.regions] for each in (layout, same)]
+        assert np.allclose(*boxes, atol=0.01), "but for the last bits"
+    assert not by_id
+    read = [layout.page_id for layout in found if layout.state is State.OK]
+    assert read == [f"p{i}" for i in range(5)], "pages come out in the order in which they were decoded"
+    counted = ("pages_ok", "pages_quarantined", "label_", "dropped_")
+    reports = [
+        {name: value for name, value in each.report().items() if name.startswith(counted)} for each in (one, two)
+    ]
+    assert reports[0] == reports[1]
+
+
+def test_replicas_work_at_the_same_time(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    both = threading.Barrier(2)
+
+    def meet(raw: "Raw") -> "Raw":
+        both.wait(20)
+        return raw
+
+    spoil(monkeypatch, meet)
+    layouts = detect(make(batch_size=1, device="cpu,cpu"), some_pages(4))
+    assert {layout.state for layout in layouts.values()} == {State.OK}
+
+
+def test_a_fallback_names_its_device(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, failed = pp_network.forward, threading.Event()
+
+    def once_without_memory(network: Any, pixels: Any, polygons: bool) -> "Raw":
+        if len(pixels) == 2 and not failed.is_set():
+            failed.set()
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+        return forward(network, pixels, polygons)
+
+    monkeypatch.setattr(pp_network, "forward", once_without_memory)
+    resource = make(batch_size=2, device="cpu,cpu")
+    with pytest.warns(RuntimeWarning, match="batch halved to 1"):
+        layouts = detect(resource, some_pages(6))
+    assert {layout.state for layout in layouts.values()} == {State.OK}
+    assert resource.report()["fallbacks"] == "cpu: batch halved to 1"
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "gpus"),
+    [("cpu", 2, 0), ("cuda", 2, 1), ("cuda:1", 2, 1), ("cuda:0,cuda:1", 4, 2), ("all", 4, 4), ("all", 0, 0)],
+)
+def test_gpus_are_those_that_the_model_runs_on(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, device: str, visible: int, gpus: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    assert make(device=device).gpus == gpus
+
+
+def test_all_of_no_gpu_is_one_line(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(EngineError, match="no CUDA GPU is visible here"):
+        list(make(device="all").detect(some_pages(1)))
+    with pytest.raises(ConfigError, match=r"layout\.device is empty"):
+        make(device=" , ")
+
+
+def test_the_model_is_given_back_and_loaded_again(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+    load = pp_model.load
+    monkeypatch.setattr(pp_model, "load", lambda repo, revision: (loads.append(repo), load(repo, revision))[1])
+    for keep_loaded, expected in ((False, 2), (True, 1)):
+        loads.clear()
+        resource = make(keep_loaded=keep_loaded)
+        resource.release()
+        first = detect(resource, some_pages(2))
+        resource.release()
+        assert detect(resource, some_pages(2)) == first
+        assert len(loads) == expected
+
+
+def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(x: Any, weight: Any, bias: Any, stride: list[int], padding: list[int]) -> Any:
+        if len(weight) == 8 and x.shape[-1] == 3:
+            return x
+        raise pp_network.ReluNotFused("CUDNN_STATUS_NOT_SUPPORTED")
+
+    options = {"device": "cpu", "dtype": "float32", "compiled": False, "batch_size": 2, "polygons": False}
+    plain = pp_model.PageModel(pp_model.load(str(folder), ""), **options)
+    model = pp_model.PageModel(network := pp_model.load(str(folder), ""), **options)
+    monkeypatch.setattr(pp_network, "_conv_relu", lambda: refusing)
+    pp_network.fuse_relu(network)
+    pages = [drawing(i, 800, 800) for i in range(4)]
+    with pytest.warns(RuntimeWarning, match="ReLU not fused, which is slower: CUDNN_STATUS_NOT_SUPPORTED"):
+        outputs = model.submit(pages).result()
+    assert np.allclose(outputs.boxes, plain.submit(pages).result().boxes, atol=1e-5)
+    assert model.fallbacks == ["ReLU not fused"]
+
+
+# --- nested boxes -----------------------------------------------------------------------------------------------------
+
+
+def laid_out(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, *found: tuple[str, Any], **fields: Any
+) -> list[tuple[str, Task]]:
+    """(label, task) of the regions of a page on which the model finds boxes (label, (x1, y1, x2, y2) of 0 to 1)."""
+
+    def put(raw: "Raw") -> "Raw":
+        scores, boxes = torch.zeros_like(raw.scores), raw.boxes.clone()
+        for query, (label, (x1, y1, x2, y2)) in enumerate(found):
+            scores[:, query, LABELS.index(label)] = 0.9
+            boxes[:, query] = torch.tensor([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1])
+        votes = torch.arange(raw.votes.shape[1]).expand_as(raw.votes).float()
+        return raw._replace(scores=scores, boxes=boxes, votes=votes)
+
+    spoil(monkeypatch, put)
+    (layout,) = detect(make(**fields), some_pages(1)).values()
+    return [(region.label, region.task) for region in layout.regions]
+
+
+OUTER, INNER = (0.1, 0.1, 0.9, 0.6), (0.2, 0.2, 0.6, 0.4)
+
+
+@pytest.mark.parametrize("picture", ["image", "seal"])
+def test_text_within_a_picture_is_read(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, picture: str
+) -> None:
+    found = laid_out(make, monkeypatch, (picture, OUTER), ("text", INNER))
+    assert [label for label, _ in found] == [picture, "text"]
+    assert found[1][1] is Task.TEXT
+
+
+@pytest.mark.parametrize("outer", ["table", "text", "chart", "display_formula"])
+def test_text_within_what_is_read_as_one_is_not_read_twice(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, outer: str
+) -> None:
+    assert [label for label, _ in laid_out(make, monkeypatch, (outer, OUTER), ("text", INNER))] == [outer]
+
+
+def test_references_are_read_where_their_entries_are_not(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, entry = ("reference", OUTER), ("reference_content", INNER)
+    assert laid_out(make, monkeypatch, alone) == [("reference", Task.TEXT)]
+    assert laid_out(make, monkeypatch, alone, entry) == [
+        ("reference", Task.ABANDON),
+        ("reference_content", Task.TEXT),
+    ]
+    assert laid_out(make, monkeypatch, alone, tasks={"reference": "abandon"}) == [("reference", Task.ABANDON)]

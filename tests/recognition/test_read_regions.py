@@ -22,6 +22,7 @@ def reading(index: int, content: str = "글", at: int = 0) -> dict[str, Any]:
     return {
         "index": index, "label": "text", "native_label": "text", "bbox_2d": [at, 0, 10, 10], "content": content,
         "state": "ok", "reason": None, "finish_reason": "stop", "attempts": 2, "seconds": 0.5,
+        "scale": 0.7,
     }  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def test_regions_come_by_index_with_their_readings():
     assert (first.index, first.content, first.kind) == (0, "글", "text")
     assert second == ReadRegion(
         1, "table", Task.TABLE, 0.5, (0.0, 0.0, 10.0, 10.0), (0, 0, 10, 10), ((0.0, 0.0), (1.0, 1.0)),
-        "표", State.OK, None, "stop", 2, 0.5,
+        "표", State.OK, None, "stop", 2, 0.5, 0.7,
     )  # fmt: skip
     assert second.kind == "table"
 

@@ -137,6 +137,7 @@ def region(index: int, content: str, label: str = "text", finish_reason: str = "
         "reason": None,
         "attempts": 1,
         "seconds": 0.0,
+        "scale": None,
     }
 
 

@@ -20,6 +20,7 @@ from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
+from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.stub_server import SOON, needs_linux, processes, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
@@ -201,14 +202,9 @@ def test_compiled_files_go_to_the_cache_where_the_libraries_are_not_writable(
 
 
 @pytest.fixture
-def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with four of them, as nvidia-smi tells."""
-    folder = tmp_path / "driver"
-    folder.mkdir()
-    smi = folder / "nvidia-smi"
-    smi.write_text("#!/bin/sh\nprintf '0\\n1\\n2\\n3\\n'\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with four of them, as NVML tells."""
+    NvmlDouble([CardDouble() for _ in range(4)]).install(monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -237,10 +233,10 @@ def test_all_are_those_that_the_environment_shows(
 
 
 def test_all_gpus_where_nobody_tells_which_is_one_line(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    NvmlDouble(driver=False).install(monkeypatch)
     server = VLLMServer(**{**fields, "gpus": "all"})
     assert server.gpus_held == 1  # a plan is made on a machine without any
-    with pytest.raises(EngineError, match=r"nvidia-smi does not tell which there are .* list their indexes"):
+    with pytest.raises(EngineError, match=r"are all, and no GPU answers here: .* list their indexes"):
         server.lease().__enter__()
 
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
 from resources.layout.base import LayoutDetector
 from resources.layout.ink import BLANK_SHARE, ink_share
-from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, make_rules, postprocess
+from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, holding, make_rules, postprocess
 from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.layout.tasks import check_labels, tasks_by_label
@@ -25,14 +25,17 @@ from resources.pages.page import Page
 from resources.parallel import Begun, bounded_map
 from resources.printable import first_line
 from resources.states import State
+from resources.vllm.gpus import all_gpus
 from resources.vllm.supervisor.gpu_lock import visible
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from resources.layout.pp_doclayout.model import Outputs, PageModel
+    from resources.layout.pp_doclayout.model import Outputs
+    from resources.layout.pp_doclayout.replicas import Replicas
 
+_REFERENCES = "reference"
 _NO_REGION = "no region was found on a page with ink"
 
 
@@ -43,14 +46,18 @@ class PPDocLayout(LayoutDetector):
     typical_seconds: ClassVar[float] = 0.006
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
-        {"repo", "revision", "device", "compile", "batch_size", "decode_threads"}
+        {"repo", "revision", "device", "compile", "batch_size", "decode_threads", "keep_loaded"}
     )
 
     spans_shards: ClassVar[bool] = True
 
     repo: str = Field(description="Hub repository, or a local folder with config.json and model.safetensors.")
     revision: str = Field(default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder.")
-    device: str = Field(default="cuda", description="Where the model runs: cuda, cuda:1, cpu.")
+    device: str = Field(
+        default="cuda",
+        description="Where the model runs: cuda, cuda:1, cpu; several with commas, as cuda:0,cuda:1; all is each "
+        "GPU that CUDA_VISIBLE_DEVICES leaves visible, with a replica of the model on every one.",
+    )
     dtype: Literal["float16", "bfloat16", "float32"] = Field(
         default="float16", description="Precision of the features; boxes and scores are always float32."
     )
@@ -60,20 +67,26 @@ class PPDocLayout(LayoutDetector):
     gpu_jpeg: bool = Field(
         default=False, description="Decode JPEG pages by nvJPEG (needs torchvision): faster below about 12 cores."
     )
+    keep_loaded: bool = Field(
+        default=False,
+        description="Keep the model in memory after a step, for the next one of the same process. A model server that "
+        "is started then finds less free memory.",
+    )
     polygons: bool = Field(default=False, description="Also compute the outline of each region.")
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
     nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
     nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
     containment: dict[str, str] = Field(
-        default={"reference": "small"},
-        description="Which of two nested boxes goes, by label: large (the inner one; the default), small, union.",
+        default={"image": "union", "seal": "union", "reference": "small"},
+        description="Which of two nested boxes goes, by label: large (the inner one; the default of a label that is "
+        "not named), small (the outer one), union (none). With image: union, text within pictures is read.",
     )
     unclip: dict[str, list[float]] = Field(default={}, description="Factors [width, height] to grow boxes of a label.")
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
-    _model: "PageModel | None" = PrivateAttr(default=None)
-    _loading: "Begun[PageModel] | None" = PrivateAttr(default=None)
+    _model: "Replicas | None" = PrivateAttr(default=None)
+    _loading: "Begun[Replicas] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
     _taken: dict[str, float] = PrivateAttr(default_factory=dict)
@@ -89,6 +102,8 @@ class PPDocLayout(LayoutDetector):
         tasks_by_label(self.tasks)
         self._rules()
         is_commit = len(self.revision) == 40 and set(self.revision) <= set("0123456789abcdef")
+        if not self.device.strip(" ,"):
+            raise ConfigError("layout.device is empty; use cuda, cuda:1, all or cpu")
         if not is_commit and not Path(self.repo).is_dir():
             raise ConfigError(
                 f"layout.repo {self.repo!r} is no folder, so layout.revision must pin it: a commit of 40 hex digits"
@@ -97,16 +112,21 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        return int(self.device.startswith("cuda"))
+        from resources.layout.pp_doclayout.model import visible_gpus
+
+        return visible_gpus(self.device)
 
     @property
     def cards(self) -> tuple[str, ...]:
         if not self.gpus:
             return ()
         try:
-            index = int(self.device.partition(":")[2] or 0)
-            return visible([index], os.environ.get("CUDA_VISIBLE_DEVICES"))
-        except ValueError:
+            if self.device.strip() == "all":
+                return all_gpus()
+            devices = [device.strip() for device in self.device.split(",")]
+            indexes = {int(device.partition(":")[2] or 0) for device in devices if device.startswith("cuda")}
+            return visible(sorted(indexes), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        except (ValueError, EngineError):
             return ()  # torch says so when the model is loaded
 
     def weights(self) -> dict[str, str]:
@@ -163,24 +183,39 @@ class PPDocLayout(LayoutDetector):
             "fallbacks": ", ".join(model.fallbacks) if model else "",
         }
 
+    def release(self) -> None:
+        """Give the model's memory back, unless `keep_loaded` says otherwise; the next `detect` loads it again."""
+        if self.keep_loaded:
+            return
+        if self._loading is not None:
+            # A model that nobody needed after all; one that could not be loaded has nothing to give back.
+            with suppress(Exception):
+                self._loaded()
+            self._loading = None
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+
     def _sums(self) -> dict[str, float]:
         """Counts and seconds of the `detect` so far, which only grow."""
         seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
         stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
         return {**{name: float(count) for name, count in self._counts.items()}, **stages}
 
-    def _loaded(self) -> "PageModel":
+    def _loaded(self) -> "Replicas":
         if self._model is None:
             loading, self._loading = self._loading, None
             self._model = self._load() if loading is None else loading.result()
         return self._model
 
-    def _load(self) -> "PageModel":
-        from resources.layout.pp_doclayout.model import PageModel, load
+    def _load(self) -> "Replicas":
+        from resources.layout.pp_doclayout.model import load, named_devices
+        from resources.layout.pp_doclayout.replicas import Replicas
 
-        return PageModel(
+        devices = named_devices(self.device)
+        return Replicas(
             load(self.repo, self.revision),
-            device=self.device,
+            devices,
             dtype=self.dtype,
             compiled=self.compile,
             batch_size=self.batch_size,
@@ -200,8 +235,8 @@ class PPDocLayout(LayoutDetector):
         except ValueError as error:
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
 
-    def _stream(self, pages: Iterable[Page], model: "PageModel") -> Iterator[PageLayout]:
-        """Decode on threads, run the model on one more, post-process here; two batches are under way at most."""
+    def _stream(self, pages: Iterable[Page], model: "Replicas") -> Iterator[PageLayout]:
+        """Decode on threads, run the model on more, post-process here; one batch waits at most."""
         running: deque[tuple[list[Prepared], Future[Outputs]]] = deque()
         batch: list[Prepared] = []
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
@@ -216,7 +251,7 @@ class PPDocLayout(LayoutDetector):
                 if len(batch) >= model.batch_size:
                     running.append((batch, model.submit(_pixels(batch))))
                     batch = []
-                    if len(running) > 1:
+                    if len(running) >= model.under_way:
                         yield from self._finish(*running.popleft())
             if batch:
                 running.append((batch, model.submit(_pixels(batch))))
@@ -262,6 +297,7 @@ class PPDocLayout(LayoutDetector):
         from resources.layout.pp_doclayout.polygons import outline
 
         masks = outputs.masks(i, found.queries) if self.polygons else None
+        alone = ~holding(found.boxes)
         regions = []
         for index, (label_id, score, box) in enumerate(
             zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
@@ -270,7 +306,11 @@ class PPDocLayout(LayoutDetector):
             polygon = None
             if masks is not None:
                 polygon = outline(masks[index], bbox, page.width, page.height, self.threshold)
-            regions.append(Region(index, label, tasks[label], score, bbox, polygon))
+            task = tasks[label]
+            if label == _REFERENCES and task is Task.ABANDON and label not in self.tasks and alone[index]:
+                # Its entries are not regions of their own, so nothing else has their text.
+                task = Task.TEXT
+            regions.append(Region(index, label, task, score, bbox, polygon))
         return tuple(regions)
 
 

@@ -1,5 +1,7 @@
 """PP-DocLayoutV3 on its device: loading, compilation, batches, and fallbacks when memory or compiler fail."""
 
+import gc
+import threading
 import time
 import warnings
 from collections import defaultdict
@@ -22,8 +24,35 @@ if TYPE_CHECKING:
 
     from resources.layout.pp_doclayout.network import Raw
 
+ALL = "all"
+"""Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
+_TUNING = threading.Lock()
+"""Whether cuDNN times its algorithms is a setting of the process: one device at a time."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
+
+
+def named_devices(device: str) -> list[str]:
+    """The devices of `layout.device`: one, several with commas between them, or `ALL`.
+
+    Raises `EngineError` when all are wanted and there is none.
+    """
+    if device != ALL:
+        return [name.strip() for name in device.split(",") if name.strip()]
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+    return [f"cuda:{index}" for index in range(count)]
+
+
+def visible_gpus(device: str) -> int:
+    """How many GPUs the devices of `layout.device` are; 0 for all of none."""
+    try:
+        return len({name for name in named_devices(device) if name.startswith("cuda")})
+    except EngineError:
+        return 0
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
@@ -94,6 +123,18 @@ def _joined_masks(parts: "Sequence[torch.Tensor | None]") -> "torch.Tensor | Non
     return torch.cat(present) if present else None
 
 
+class StageSeconds(defaultdict[str, float]):
+    """Seconds by stage, which the threads of several devices add to."""
+
+    def __init__(self) -> None:
+        super().__init__(float)
+        self._lock = threading.Lock()
+
+    def add(self, stage: str, seconds: float) -> None:
+        with self._lock:
+            self[stage] += seconds
+
+
 class PageModel:
     """The network ready to run on batches of at most `batch_size` pages.
 
@@ -110,6 +151,7 @@ class PageModel:
         compiled: bool,
         batch_size: int,
         polygons: bool,
+        seconds: StageSeconds | None = None,
     ) -> None:
         import torch
 
@@ -126,17 +168,35 @@ class PageModel:
         if compiled:
             self._run = torch.compile(self._eager, dynamic=False)
         # cuDNN keeps what it learns about convolutions by thread, so one thread runs every batch.
-        self._thread = ThreadPoolExecutor(1, "layout-model")
+        self._thread = ThreadPoolExecutor(1, "layout-model", self._take_device)
         self._tuned = not self._on_gpu
         self._staging: torch.Tensor | None = None
         self.batch_size = batch_size
         self.fallbacks: list[str] = []
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds = StageSeconds() if seconds is None else seconds
         if self._on_gpu:
             try:
                 fuse_relu(self._network)
             except RuntimeError as error:
                 self._fall_back("ReLU not fused", first_line(error))
+
+    def _take_device(self) -> None:
+        """One of several GPUs becomes the thread's own, for what names no device."""
+        import torch
+
+        if self._on_gpu and torch.device(self._device).index is not None:
+            torch.cuda.set_device(self._device)
+
+    def close(self) -> None:
+        """Wait for the batches that were submitted, and give the memory back. No batch can be submitted any more."""
+        import torch
+
+        self._thread.shutdown(wait=True)
+        del self._network, self._eager, self._run
+        self._staging = None
+        if self._on_gpu:
+            gc.collect()
+            torch.cuda.empty_cache()
 
     @property
     def memory_peak(self) -> int:
@@ -200,8 +260,8 @@ class PageModel:
                 None if raw.mask_queries is None else raw.mask_queries[:n],
                 None if raw.mask_features is None else raw.mask_features[:n],
             )
-            self.seconds["copy"] += staged - started + self._now() - computed
-            self.seconds["model"] += computed - staged
+            self.seconds.add("copy", staged - started + self._now() - computed)
+            self.seconds.add("model", computed - staged)
         return outputs
 
     def _stage(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
@@ -223,7 +283,8 @@ class PageModel:
         if self._tuned:
             return self._forward(pixels)
         self._tuned = True
-        return self._tune(pixels)
+        with _TUNING:
+            return self._tune(pixels)
 
     def _tune(self, pixels: "torch.Tensor") -> "Raw":
         """The first pass, in which cuDNN times its convolution algorithms.
@@ -252,13 +313,22 @@ class PageModel:
     def _forward(self, pixels: "torch.Tensor") -> "Raw":
         import torch
 
-        if self._run is self._eager:
-            return self._eager(pixels)
+        from resources.layout.pp_doclayout.network import ReluNotFused, unfuse_relu
+
         try:
             return self._run(pixels)
         except torch.OutOfMemoryError:
             raise
+        except ReluNotFused as error:
+            # One small convolution was tried at the start; cuDNN may still refuse another shape.
+            unfuse_relu(self._network)
+            self._fall_back("ReLU not fused", first_line(error))
+            if self._run is not self._eager:
+                self._run = torch.compile(self._eager, dynamic=False)
+            return self._forward(pixels)
         except Exception as error:
+            if self._run is self._eager:
+                raise
             # Compilers fail in their own ways; if the network itself is at fault, eager mode raises it again.
             self._run = self._eager
             self._fall_back("not compiled", first_line(f"{type(error).__name__}: {error}"))

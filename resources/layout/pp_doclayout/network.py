@@ -203,11 +203,16 @@ def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
                 setattr(parent, name, nn.Sequential(wide, block.activation))
 
 
+class ReluNotFused(RuntimeError):
+    """cuDNN has no kernel for a convolution with bias and ReLU of some shape."""
+
+
 def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
     """Let the backbone's convolutions add their bias and cut at zero themselves, where cuDNN can (after `fuse`).
 
     Neither eager mode nor the compiler does it: each writes the convolution's output and reads it
-    again. Raises `RuntimeError` and changes nothing where cuDNN has no such kernel.
+    again. Raises `RuntimeError` and changes nothing where cuDNN has no such kernel. A network raises
+    `ReluNotFused` where cuDNN refuses one of its shapes when it runs: see `unfuse_relu`.
     """
     import torch
     from torch import nn
@@ -218,12 +223,12 @@ def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
     conv_relu(weight, weight, weight.new_zeros(8), [1, 1], [1, 1])
 
     class ConvRelu(nn.Module):
-        def __init__(self, conv: nn.Conv2d) -> None:
+        def __init__(self, plain: nn.Module) -> None:
             super().__init__()
-            self.conv = conv
+            self.plain = plain
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            conv = self.conv
+            conv: Module = self.plain.convolution
             return conv_relu(x, conv.weight, conv.bias, list(conv.stride), list(conv.padding))
 
     for parent in list(network.modules()):
@@ -234,7 +239,15 @@ def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
                 and isinstance(layer.lab, nn.Identity)
                 and layer.convolution.groups == 1
             ):
-                setattr(parent, name, ConvRelu(layer.convolution))
+                setattr(parent, name, ConvRelu(layer))
+
+
+def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
+    """Take back what `fuse_relu` did."""
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if (plain := getattr(layer, "plain", None)) is not None:
+                setattr(parent, name, plain)
 
 
 @cache
@@ -247,7 +260,12 @@ def _conv_relu() -> "Callable[..., Tensor]":
     def conv_relu(
         x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
     ) -> torch.Tensor:
-        return torch.ops.aten.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
+        try:
+            return torch.ops.aten.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ReluNotFused(str(error)) from error
 
     @conv_relu.register_fake
     def _(

@@ -171,6 +171,14 @@ def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.b
     return kept if kept.any() else ~kept
 
 
+def holding(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
+    """(n,) which of the boxes (n, 4) have another one inside."""
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    inside = _intersections(boxes, 0.0) >= CONTAINED_SHARE * areas[:, None]
+    np.fill_diagonal(inside, False)
+    return np.asarray(inside.any(axis=0))
+
+
 def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
     boxes, labels = found.boxes, found.labels
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

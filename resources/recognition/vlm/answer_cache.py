@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from resources.errors import EngineError
 from resources.recognition.vlm.chat_requests import Answer
@@ -17,17 +19,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_DAY = 7
+"""Column of the day on which an answer was last used."""
 _BUSY_SECONDS = 60.0
 """A page's answers are written in a millisecond; a writer that waits this long waits for a stopped process."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
-    """A model's own words for a region, with the attempts and the seconds they took."""
+    """A model's own words for a region, with the attempts and the seconds they took, and the scale of the image."""
 
     answer: Answer
     attempts: int
     seconds: float
+    scale: float
 
 
 def region_key(pixels: "NDArray[np.uint8]", request: str) -> bytes:
@@ -48,16 +53,19 @@ class AnswerCache:
     def __init__(self, folder: Path, size: int) -> None:
         self._path = folder / "answers.sqlite"
         self._size = size
+        # SQLite waits for no other process while a file becomes one with a write-ahead log, or ceases to be.
+        self._alone = FileLock(f"{self._path}.lock", timeout=_BUSY_SECONDS)
         # Readers and one writer at a time never wait for each other, and a killed process leaves whole transactions.
         with _usable(self._path):
             folder.mkdir(parents=True, exist_ok=True)
+        with _usable(self._path), self._alone:
             self._database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS answers ("
+                "CREATE TABLE IF NOT EXISTS readings ("
                 "key BLOB PRIMARY KEY, text TEXT NOT NULL, finish_reason TEXT NOT NULL,"
-                " tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, seconds REAL NOT NULL,"
+                " tokens INTEGER NOT NULL, attempts INTEGER NOT NULL, seconds REAL NOT NULL, scale REAL NOT NULL,"
                 " day INTEGER NOT NULL) WITHOUT ROWID"
             )
         self._lock = threading.Lock()
@@ -67,31 +75,31 @@ class AnswerCache:
         wanted = list(keys)
         marks = ",".join("?" * len(wanted))
         with self._lock, _usable(self._path), self._database:
-            found = self._database.execute(f"SELECT * FROM answers WHERE key IN ({marks})", wanted).fetchall()
+            found = self._database.execute(f"SELECT * FROM readings WHERE key IN ({marks})", wanted).fetchall()
             today = _today()
-            if any(row[6] < today for row in found):
-                self._database.execute(f"UPDATE answers SET day = ? WHERE key IN ({marks})", [today, *wanted])
-        return {row[0]: CachedAnswer(Answer(row[1], row[2], row[3]), row[4], row[5]) for row in found}
+            if any(row[_DAY] < today for row in found):
+                self._database.execute(f"UPDATE readings SET day = ? WHERE key IN ({marks})", [today, *wanted])
+        return {row[0]: CachedAnswer(Answer(row[1], row[2], row[3]), *row[4:_DAY]) for row in found}
 
     def add(self, answers: Mapping[bytes, CachedAnswer]) -> None:
         """Add a page's answers, all or none."""
         today = _today()
         rows = [
-            (key, each.answer.text, each.answer.finish_reason, each.answer.tokens, each.attempts, each.seconds, today)
+            (key, *astuple(each.answer), each.attempts, each.seconds, each.scale, today)
             for key, each in answers.items()
         ]
         with self._lock, _usable(self._path), self._database:
-            self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._database.executemany("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def close(self) -> None:
         """Remove what exceeds the size, and close the file."""
-        with self._lock, _usable(self._path):
-            (count,) = self._database.execute("SELECT count(*) FROM answers").fetchone()
+        with self._lock, _usable(self._path), self._alone:
+            (count,) = self._database.execute("SELECT count(*) FROM readings").fetchone()
             if count > self._size:
                 with self._database:
                     self._database.execute(
-                        "DELETE FROM answers WHERE key IN"
-                        " (SELECT key FROM answers ORDER BY day DESC, key LIMIT -1 OFFSET ?)",
+                        "DELETE FROM readings WHERE key IN"
+                        " (SELECT key FROM readings ORDER BY day DESC, key LIMIT -1 OFFSET ?)",
                         [self._size],
                     )
             self._database.close()
@@ -107,7 +115,7 @@ def _usable(path: Path) -> Iterator[None]:
     """Turn what SQLite and the file system raise into one line."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError) as error:  # a lock that is not had in time is an OSError
         raise EngineError(
             f"{path} cannot be used ({error}): delete it, it only saves time, or free the disk it is on"
         ) from error

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.recognition.vlm.region_images import RegionImage, encoded, resized
+from resources.recognition.vlm.region_images import RegionImage, encoded, relative_size, resized
 
 VERSION = CodeVersion("recognition.deepseek_crops", {1: "the first release"})
 """Of how a region becomes an image; the answer cache keeps answers to the same image."""
@@ -67,13 +67,20 @@ def model_size(width: int, height: int) -> tuple[int, int]:
     return round(width * shrink), round(height * shrink)
 
 
-def tiled_image(crop: np.ndarray, scale: float = 1.0) -> TiledImage:
-    """A crop as it is, or shrunk once to what the model sees of it; `scale` is relative to that."""
+def tiled_image(crop: np.ndarray, scale: float = 1.0, enough: float = 1.0) -> TiledImage:
+    """A crop as it is, or shrunk once to what the model sees of it; `scale` is relative to that.
+
+    `enough` is the scale of the crop on the page at which its print is large enough to be read. A crop that fits into
+    one tile then is sent so, without tiles; any other has as many tiles at every size, and stays as it is.
+    """
     crop = _padded(crop)
     height, width = crop.shape[:2]
-    columns, rows = model_size(width, height)
-    size = max(1, round(columns * scale)), max(1, round(rows * scale))
-    return TiledImage(*encoded(resized(crop, size)), *size)
+    if max(width, height) * enough <= TILE < max(width, height):
+        size = max(1, math.floor(width * enough)), max(1, math.floor(height * enough))
+    else:
+        columns, rows = model_size(width, height)
+        size = max(1, round(columns * scale)), max(1, round(rows * scale))
+    return TiledImage(*encoded(resized(crop, size)), *size, relative_size(size, crop))
 
 
 def _padded(crop: np.ndarray) -> np.ndarray:

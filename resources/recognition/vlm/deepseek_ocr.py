@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -11,11 +11,7 @@ from resources.layout.regions import Task
 from resources.recognition.vlm.deepseek_answers import clean
 from resources.recognition.vlm.deepseek_images import MAX_TOKENS, VERSION, tiled_image
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
-from resources.recognition.vlm.region_images import RegionImage
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from resources.recognition.vlm.region_images import ImageMaker
 
 _CONTEXT = 8192
 """Positions that the model was trained with; vLLM starts with no more."""
@@ -81,7 +77,7 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
     def most_image_tokens(self) -> int:
         return MAX_TOKENS
 
-    def image_maker(self) -> Callable[["NDArray[np.uint8]", float], RegionImage]:
+    def image_maker(self) -> ImageMaker:
         return tiled_image
 
     def answer_cleaner(self) -> Callable[[str, Task], str]:

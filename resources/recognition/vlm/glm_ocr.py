@@ -2,19 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
 from resources.recognition.vlm.chat_requests import PROMPTS
+from resources.recognition.vlm.glm_answers import clean
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
-from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, RegionImage, region_image
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, ImageMaker, region_image
 
 
 class GlmOcrRecognizer(VlmRecognizer):
@@ -35,5 +32,8 @@ class GlmOcrRecognizer(VlmRecognizer):
     def most_image_tokens(self) -> int:
         return min(MAX_TOKENS, self.server.max_image_tokens)
 
-    def image_maker(self) -> Callable[["NDArray[np.uint8]", float], RegionImage]:
+    def answer_cleaner(self) -> Callable[[str, Task], str]:
+        return clean
+
+    def image_maker(self) -> ImageMaker:
         return partial(region_image, max_tokens=self.most_image_tokens())

@@ -16,8 +16,9 @@ from resources.recognition.readings import Crop, PageReading, RegionText, page_r
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
 from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
 from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
+from resources.recognition.vlm.line_height import scale_to_lines
 from resources.recognition.vlm.prompt_tokens import PromptTokens
-from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink, strips
+from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
 from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
 from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
@@ -50,9 +51,9 @@ class PageJob:
 class RequestSettings:
     """What the requests hold and how answers are judged, as it travels to the client processes.
 
-    `context` is in tokens. `make_image` makes the image of a crop at a scale; `clean` takes the model's
-    own marks out of an answer, and leaves a clean one as it is. `fingerprints` has, by task, that of
-    everything but the crop that shapes an answer.
+    `context` is in tokens. `make_image` makes the image of a crop at a scale, `line_height` is the pixels that a line
+    of its text needs; `clean` takes the model's own marks out of an answer, and leaves a clean one as it is.
+    `fingerprints` has, by task, that of everything but the crop that shapes an answer.
     """
 
     prompts: Mapping[Task, str]
@@ -60,7 +61,8 @@ class RequestSettings:
     scripts: frozenset[str]
     most_attempts: int
     context: int
-    make_image: Callable[["NDArray[np.uint8]", float], RegionImage]
+    make_image: ImageMaker
+    line_height: int | None
     clean: Callable[[str, Task], str]
     fingerprints: Mapping[Task, str]
     cache_folder: Path | None
@@ -75,6 +77,7 @@ class _RegionRequest:
     region: Region
     image: RegionImage
     key: bytes | None
+    scaled_down: bool
 
 
 @dataclass(slots=True)
@@ -91,12 +94,16 @@ class PreparedPage:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The result of one attempt at a region: the model's own words, and `text`, the same without its marks."""
+    """The result of one attempt at a region: the model's own words, and `text`, the same without its marks.
+
+    `scale` is that of the image that was read.
+    """
 
     answer: Answer
     text: str
     defect: Defect | None
     seconds: float
+    scale: float
 
     @property
     def sound(self) -> str:
@@ -155,18 +162,22 @@ class VlmReader:
                 prepared.settled.append(text)
                 prepared.figures["regions_reused"] += 1
             else:
-                prepared.requests.append(_RegionRequest(region, self._settings.make_image(pixels, 1.0), key))
+                enough = scale_to_lines(pixels, region.task, self._settings.line_height)
+                sent = self._settings.make_image(pixels, enough=enough)
+                prepared.requests.append(_RegionRequest(region, sent, key, enough < 1.0))
+                prepared.figures["regions_scaled_down"] += enough < 1.0
 
     def _reused(self, region: Region, cached: CachedAnswer) -> RegionText | None:
         """The text of a cached answer if it still counts as good."""
-        reading = self._judged(cached.answer, region.task, cached.seconds)
+        reading = self._judged(cached.answer, region.task, cached.seconds, cached.scale)
         if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
             return _text(region, reading, cached.attempts, cached.seconds, reused=True)
         return None
 
-    def _judged(self, answer: Answer, task: Task, seconds: float) -> _Reading:
+    def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> _Reading:
         text = self._settings.clean(answer.text, task)
-        return _Reading(answer, text, find_defect(text, answer.finish_reason, task, self._settings.scripts), seconds)
+        defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
+        return _Reading(answer, text, defect, seconds, scale)
 
     async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
         """Send the requests. The costliest region goes first, because the page is done when it is."""
@@ -194,19 +205,20 @@ class VlmReader:
             try:
                 reading = await self._attempt(client, prepared, request, attempt)
             except Unanswered as error:
-                readings.append(_no_reading(Problem.REFUSED, str(error)))
+                readings.append(_no_reading(Problem.REFUSED, str(error), request.image.scale))
                 break
             readings.append(reading)
             if reading.defect is None or _is_confirmed(readings):
                 seconds = _seconds(readings)
                 if request.key is not None:
-                    good[request.key] = CachedAnswer(reading.answer, len(made), seconds)
+                    good[request.key] = CachedAnswer(reading.answer, len(made), seconds, reading.scale)
                 text = _text(region, reading, len(made), seconds)
                 prepared.figures["regions_blank"] += text.state is State.BLANK
                 return text
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
-            attempt = next_attempt(region.task, problem, made) if len(made) < self._settings.most_attempts else None
+            more = len(made) < self._settings.most_attempts
+            attempt = next_attempt(region.task, problem, made, request.scaled_down) if more else None
         prepared.figures["regions_failed"] += 1
         return _failed(region, readings)
 
@@ -246,16 +258,16 @@ class VlmReader:
             answer, seconds = await client.post(PATH, body, read_answer, prepared.job.page_id, image.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
-            return _no_reading(problem, f"the server refused it: {error}")
+            return _no_reading(problem, f"the server refused it: {error}", image.scale)
         prepared.figures["answer_tokens"] += answer.tokens
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
-            return _no_reading(Problem.REFUSED, problem)
-        return self._judged(answer, region.task, seconds)
+            return _no_reading(Problem.REFUSED, problem, image.scale)
+        return self._judged(answer, region.task, seconds, image.scale)
 
 
-def _no_reading(problem: Problem, reason: str) -> _Reading:
-    return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0)
+def _no_reading(problem: Problem, reason: str, scale: float) -> _Reading:
+    return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
 
 
 def _is_confirmed(readings: Sequence[_Reading]) -> bool:
@@ -275,7 +287,7 @@ def _joined(task: Task, parts: Sequence[_Reading]) -> _Reading:
     bad = next((part for part in parts if part.defect is not None), None)
     answer = Answer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
     defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
-    return _Reading(answer, text, defect, max(part.seconds for part in parts))
+    return _Reading(answer, text, defect, max(part.seconds for part in parts), min(part.scale for part in parts))
 
 
 def _seconds(readings: Sequence[_Reading]) -> float:
@@ -294,6 +306,7 @@ def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reus
         reading.answer.finish_reason,
         attempts,
         seconds,
+        reading.scale,
         reused,
     )
 
@@ -310,4 +323,5 @@ def _failed(region: Region, readings: Sequence[_Reading]) -> RegionText:
         best.answer.finish_reason,
         len(readings),
         _seconds(readings),
+        best.scale,
     )

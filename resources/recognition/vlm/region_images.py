@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -9,6 +10,9 @@ from resources.code_version import CodeVersion
 from resources.pages.channels import grey_as_one_channel
 from resources.pages.patches import whole_patches
 from resources.recognition.crops import pixel_box
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VERSION = CodeVersion("recognition.crops", {1: "the first release"})
 """Of how a region becomes an image; the answer cache keeps answers to the same image."""
@@ -29,12 +33,16 @@ _NO_INK = 24
 
 @dataclass(frozen=True, slots=True)
 class RegionImage:
-    """A crop as it is sent: an encoded file of `width` x `height` pixels."""
+    """A crop as it is sent: an encoded file of `width` x `height` pixels.
+
+    `scale` is its size to that of the crop on the page, a side.
+    """
 
     data: bytes
     media_type: str
     width: int
     height: int
+    scale: float = 1.0
 
     @property
     def patches(self) -> int:
@@ -77,14 +85,35 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS) -> tuple[i
     return columns * PATCH, rows * PATCH
 
 
-def region_image(crop: np.ndarray, scale: float = 1.0, max_tokens: int = MAX_TOKENS) -> RegionImage:
-    """A crop resized for the model, at most once, and encoded; `scale` is relative to its usual size."""
+class ImageMaker(Protocol):
+    """Makes the image of a crop; see `region_image`."""
+
+    def __call__(self, crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0) -> RegionImage: ...
+
+
+def region_image(
+    crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
+) -> RegionImage:
+    """A crop resized for the model, at most once, and encoded; `scale` is relative to its usual size.
+
+    `enough` is the scale of the crop on the page at which its print is large enough to be read: no side is sent
+    smaller than that for it, and none larger than otherwise.
+    """
     crop = _padded(crop)
     height, width = crop.shape[:2]
     size = model_size(width, height, max_tokens)
     if scale != 1.0:
         size = model_size(max(1, round(size[0] * scale)), max(1, round(size[1] * scale)), max_tokens)
-    return RegionImage(*encoded(resized(crop, size)), *size)
+    if enough < 1.0:
+        columns, rows = (math.ceil(side * enough / PATCH) for side in (width, height))
+        if columns * rows >= MIN_TOKENS:
+            size = min(size[0], columns * PATCH), min(size[1], rows * PATCH)
+    return RegionImage(*encoded(resized(crop, size)), *size, relative_size(size, crop))
+
+
+def relative_size(size: tuple[int, int], crop: np.ndarray) -> float:
+    """The (width, height) `size` of an image to that of its crop, a side."""
+    return math.sqrt(size[0] * size[1] / (crop.shape[0] * crop.shape[1]))
 
 
 def resized(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:

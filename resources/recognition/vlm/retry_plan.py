@@ -12,17 +12,21 @@ from resources.recognition.vlm.answers import Problem
 class Attempt:
     """One way to request a region.
 
-    `scale` is relative to the usual size of its image, `all_room` gives the answer all tokens that the context
-    leaves, and `parts` is the number of strips that the region is cut into.
+    `to_lines` sends no more pixels than its lines need, where that is known and wanted. `scale` is relative to the
+    usual size of its image, `all_room` gives the answer all tokens that the context leaves, and `parts` is the number
+    of strips that the region is cut into.
     """
 
+    to_lines: bool = False
     scale: float = 1.0
     temperature: float = 0.0
     all_room: bool = False
     parts: int = 1
 
 
-FIRST_ATTEMPT = Attempt()
+FIRST_ATTEMPT = Attempt(to_lines=True)
+_FULL_SIZE = Attempt()
+"""What a region is asked with whose image is not scaled down to its lines."""
 _WARM = Attempt(temperature=0.3, all_room=True)
 """Enough to leave the path that greedy decoding takes, and still almost greedy."""
 _PLANS = MappingProxyType(
@@ -38,14 +42,18 @@ _PLANS = MappingProxyType(
         Problem.SCRIPT: (Attempt(scale=1.25), _WARM),
     }
 )
+_REFUSALS = frozenset({Problem.TOO_LARGE, Problem.REFUSED})
 _TABLE_TOO_LARGE = (Attempt(scale=0.7), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True))
 
 
-def next_attempt(task: Task, problem: Problem, made: Sequence[Attempt]) -> Attempt | None:
+def next_attempt(task: Task, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False) -> Attempt | None:
     """The next attempt of the plan for a problem that was not `made` yet; None at the end of the plan.
 
-    A formula is never cut into parts.
+    A region whose first image was `scaled_down` to its lines is asked again at full size first, unless the server
+    refuses it. A formula is never cut into parts.
     """
     plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
+    if scaled_down and problem not in _REFUSALS:
+        plan = (_FULL_SIZE, *plan)
     left = (attempt for attempt in plan if attempt not in made)
     return next((attempt for attempt in left if attempt.parts == 1 or task is not Task.FORMULA), None)
