@@ -1,19 +1,18 @@
-"""What the cpu profile reads and what it costs: character error rate, CPU seconds, retrieval.
+"""What the cpu profile reads and what it costs: error rates with intervals, CPU seconds, retrieval.
 
-    python benchmarks/cpu_quality.py [CORPUS] [--limit PAGES]
+    python benchmarks/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
 
-CORPUS is a folder with Arrow shards whose `text` column is the truth (default: the samples), and
-maybe `qa.parquet` with queries. One thread, so that CPU seconds are those of one core. The error
-rate is Levenshtein distance by length of the truth, after NFC, with white space left out or
-collapsed. Retrieval ranks the text vectors of all pages by dot product with each query's.
+An evaluation as `kopub evaluate NAME FOLDER` makes it (default: the pages of the samples with the text of their PDFs),
+with one thread, so that CPU seconds are those of one core. With `--home` it goes on where it was stopped; only a run
+that reads every page says what one costs. Where the folder has `qa.parquet`, retrieval ranks the text vectors of all
+pages by dot product with each query's.
 """
 
 import argparse
 import os
+import tempfile
 import time
-import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,104 +22,82 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rapidfuzz.distance import Levenshtein
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.page import Page
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.texts.plain_text import page_text
+from kopub_assets.build import build_assets
+from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
+from kopub_cli.evaluation_progress import reading
+from kopub_cli.evaluation_report import show
+from resources.config.settings import Settings
+from resources.evaluation.home import Asked
+from resources.store.corpus_tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
+PROFILE = {
+    "layout": {"engine": "cpu", "threads": 1},
+    "recognition": {"engine": "tesseract", "threads": 1},
+    "embedding": {"engine": "hashed"},
+}
 WORST = 10
-
-
-@dataclass(frozen=True)
-class Result:
-    """One page: `errors` and `spaced_errors` are rates without and with white space, times are CPU seconds."""
-
-    page_id: str
-    text: str
-    errors: float
-    spaced_errors: float
-    decode: float
-    layout: float
-    recognition: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", nargs="?", type=Path, default=ROOT / "samples")
-    parser.add_argument("--limit", type=int, help="only the first PAGES pages")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "samples")
+    parser.add_argument("--benchmark", default="texts", help="name of a benchmark of `kopub evaluate`")
+    parser.add_argument("--limit", type=int, help="only the first SAMPLES by the hash of their ids")
+    parser.add_argument("--home", type=Path, help="keep what was read here")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
-    console = Console()
-    rows = read_pages(arguments.corpus)[: arguments.limit]
-    layout, recognizer = CpuLayout(threads=1), TesseractRecognizer(threads=1)
-    results = [measure(layout, recognizer, row) for row in track(rows, "reading", console=console, transient=True)]
-    console.print(quality_table(results))
-    console.print(worst_table(results))
-    questions = arguments.corpus / "qa.parquet"
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Asked(arguments.benchmark, arguments.folder, arguments.limit)
+        measure(asked, Settings.of(arguments.home or Path(folder), PROFILE, "cpu"), Console())
+
+
+def measure(asked: Asked, settings: Settings, console: Console) -> None:
+    known = prepared(asked, settings.home)
+    moved = settings_in(settings, asked)
+    begun = any(moved.store.published(table.name) for table in TABLES)
+    started = time.process_time()
+    with reading(moved, console):
+        evaluated = evaluate(moved, build_assets)
+    seconds = time.process_time() - started
+    show(known, [evaluated], console)
+    console.print(pages_table(evaluated))
+    if not begun:
+        console.print(f"{seconds / len(known.benchmark.samples):.2f} CPU s a page, Dagster, store and scorers included")
+    questions = asked.folder / "qa.parquet"
     if questions.is_file():
-        console.print(retrieval_table(results, pq.read_table(questions).to_pylist()))
+        console.print(retrieval_table(texts_of(moved), pq.read_table(questions).to_pylist()))
 
 
-def read_pages(corpus: Path) -> list[dict[str, Any]]:
-    """Rows of every Arrow file of the folder or its `corpus/`, in order."""
-    folder = corpus / "corpus" if (corpus / "corpus").is_dir() else corpus
-    files = sorted(folder.glob("*.arrow"))
-    if not files:
-        raise SystemExit(f"{folder} holds no .arrow file")
-    return [row for file in files for row in pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist()]
-
-
-def measure(layout: CpuLayout, recognizer: TesseractRecognizer, row: dict[str, Any]) -> Result:
-    page = Page(row["id"], row["image"]["bytes"])
-    clock = [time.process_time()]
-    _ = page.image
-    clock.append(time.process_time())
-    found = next(layout.detect([page]))
-    clock.append(time.process_time())
-    reading = next(recognizer.read([(page, found.regions)]))
-    clock.append(time.process_time())
-    text = page_text(reading.regions)
-    rates = [error_rate(text, row["text"], blank) for blank in ("", " ")]
-    return Result(page.page_id, text, *rates, *np.diff(clock).tolist())
-
-
-def error_rate(text: str, truth: str, blank: str) -> float:
-    read, wanted = (blank.join(unicodedata.normalize("NFC", string).split()) for string in (text, truth))
-    return Levenshtein.distance(read, wanted) / max(1, len(wanted))
-
-
-def quality_table(results: Sequence[Result]) -> Table:
-    table = Table("", "mean", "median", "p90", title=f"{len(results)} pages")
-    for name, values in (
-        ("error rate, no white space", [result.errors for result in results]),
-        ("error rate, with white space", [result.spaced_errors for result in results]),
-        ("decode, CPU s", [result.decode for result in results]),
-        ("layout, CPU s", [result.layout for result in results]),
-        ("recognition, CPU s", [result.recognition for result in results]),
-        ("layout + recognition, CPU s", [result.layout + result.recognition for result in results]),
-    ):
-        table.add_row(name, *(f"{value:.4f}" for value in (np.mean(values), *np.percentile(values, (50, 90)))))
+def pages_table(evaluated: Evaluated) -> Table:
+    """How the character error rate is spread over the pages, and the worst of them."""
+    errors = {row["sample"]: row["value"] for row in of_metric(evaluated.run.table, "cer")}
+    table = Table("page", "error rate", title=f"{len(errors)} pages")
+    for name, share in (("median", 50), ("p90", 90)):
+        table.add_row(name, f"{np.percentile(list(errors.values()), share):.4f}" if errors else "")
+    for page in sorted(errors, key=lambda page: -errors[page])[:WORST]:
+        table.add_row(page, f"{errors[page]:.4f}")
     return table
 
 
-def worst_table(results: Sequence[Result]) -> Table:
-    table = Table("page", "error rate", "CPU s", title="worst pages")
-    for result in sorted(results, key=lambda result: -result.errors)[:WORST]:
-        table.add_row(result.page_id, f"{result.errors:.3f}", f"{result.layout + result.recognition:.2f}")
-    return table
+def of_metric(run: pa.Table, metric: str) -> list[dict[str, Any]]:
+    return [row for row in run.to_pylist() if row["metric"] == metric and row["value"] is not None]
 
 
-def retrieval_table(results: Sequence[Result], questions: Sequence[dict[str, Any]]) -> Table:
+def texts_of(settings: Settings) -> dict[str, str]:
+    """The text of every page that was read."""
+    tables = [settings.store.read(TABLES.texts.name, key) for key in settings.corpus.manifest.keys]
+    return {row["page_id"]: row["text"] or "" for table in tables for row in table.to_pylist()}
+
+
+def retrieval_table(texts: Mapping[str, str], questions: Sequence[dict[str, Any]]) -> Table:
     from resources.embedding.hashed.embedder import HashedEmbedder
 
     embedder = HashedEmbedder()
-    pages = {e.id: e.vector for e in embedder.embed_texts((r.page_id, r.text) for r in results) if e.vector is not None}
+    pages = {e.id: e.vector for e in embedder.embed_texts(texts.items()) if e.vector is not None}
     queries = {e.id: e.vector for e in embedder.embed_queries((q["id"], q["query"]) for q in questions)}
     ids, matrix = list(pages), np.stack(list(pages.values()))
     ranks = []

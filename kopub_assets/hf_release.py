@@ -37,10 +37,9 @@ from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
-from resources.retrieval.run_history import SCORES
 from resources.states import LOST
 from resources.store import ledger, schemas
-from resources.store.corpus_tables import RELEASED_FILES
+from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.table import Table
 from resources.store.table_source import SOURCE
 
@@ -76,7 +75,7 @@ class HfRelease(ShardAsset):
         CorpusTextEmbeddings,
         QueryEmbeddings,
     )
-    after: ClassVar[tuple[str, ...]] = (SCORES,)
+    after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name, BENCHMARKS)
     engine_section: ClassVar[str | None] = "release"
     engine: LocalRelease
     needs: ClassVar[tuple[str, ...]] = ("layout", "recognition", "embedding", "hub", "gates", "profile")

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
 from kopub_assets.materialize.progress import watcher
+from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from resources.config.gates import Gates
@@ -23,39 +22,22 @@ from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import ALL, SCORES
 from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store.corpus_tables import SCORES as SCORES_TABLE
 from resources.store.corpus_tables import TABLES
-from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, Source
-
-NO_DROP = "no_significant_drop"
 
 
 def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
     """The asset, over all shards of the corpus that `settings` names."""
 
-    @dg.asset(
-        name=SCORES,
-        description=inspect.getdoc(_measured),
-        deps=[
-            dg.AssetDep(table.name, partition_mapping=dg.AllPartitionMapping())
-            for table in (
-                TABLES.texts,
-                TABLES.image_vectors,
-                TABLES.text_vectors,
-                TABLES.query_vectors,
-            )
-        ],
-        # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name="search",
-        kinds={"parquet"},
-        owners=OWNERS,
-        code_version=str(VERSION.number),
-        check_specs=[
-            dg.AssetCheckSpec(NO_DROP, asset=SCORES, description="No retriever finds significantly less than before.")
-        ],
-        metadata={"dagster/column_schema": column_schema(RETRIEVAL_SCORES)},
+    @score_asset(
+        SCORES_TABLE,
+        (TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
+        "search",
+        str(VERSION.number),
+        inspect.getdoc(_measured),
+        "No retriever finds significantly less than before.",
     )
     def materialize(
         context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
@@ -92,7 +74,7 @@ def _measured(
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")
         yield dg.MaterializeResult(
-            metadata={"not_measured": str(error)}, check_results=[_check(f"not measured: {error}", passed=False)]
+            metadata={"not_measured": str(error)}, check_results=[drop_check(f"not measured: {error}", passed=False)]
         )
         return
     except KopubError as error:
@@ -103,13 +85,9 @@ def _measured(
         context.log.info(line)
     yield dg.MaterializeResult(
         metadata=_metadata(searched, measured),
-        check_results=[_check("; ".join(drops) or measured.compared, passed=not drops)],
+        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
         data_version=dg.DataVersion(measured.inputs),
     )
-
-
-def _check(says: str, passed: bool) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(passed=passed, check_name=NO_DROP, severity=dg.AssetCheckSeverity.WARN, description=says)
 
 
 def _account(searched: SearchedCorpus) -> list[str]:
@@ -146,25 +124,5 @@ def _metadata(searched: SearchedCorpus, measured: Measured) -> Metadata:
         "computed": len(searched.questions) if measured.computed else 0,
         "compared": measured.compared,
         "measured": "\n".join(_account(searched)),
-        "scores": _shown(measured.scores),
+        "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
     }
-
-
-def _shown(scores: pa.Table) -> dg.TableMetadataValue:
-    names = ("retriever", "convention", "query_type", "metric", "queries")
-    shown = ("value", "interval", "change", "change_interval", "dropped")
-    records = [
-        {
-            **{name: str(row[name]) for name in names},
-            "value": f"{row['value']:.4f}",
-            "interval": f"{row['low']:.4f} to {row['high']:.4f}",
-            "change": "" if row["change"] is None else f"{row['change']:+.4f}",
-            "change_interval": ""
-            if row["change"] is None
-            else f"{row['change_low']:+.4f} to {row['change_high']:+.4f}",
-            "dropped": "yes" if row["dropped"] else "",
-        }
-        for row in scores.to_pylist()
-    ]
-    columns = dg.TableSchema([dg.TableColumn(name) for name in (*names, *shown)])
-    return dg.MetadataValue.table([dg.TableRecord(record) for record in records], columns)

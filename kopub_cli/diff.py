@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from resources.errors import KopubError, SourceError, UndecodableImage
+from resources.errors import KopubError
 from resources.printable import visible
 
 if TYPE_CHECKING:
@@ -129,21 +129,14 @@ def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions")
 
 def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
     """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
-    from resources.diff.html import Picture
-    from resources.pages.drawing import preview
+    from kopub_cli.page_pictures import picture_of
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 
     def picture(page_id: str) -> "Picture | None":
-        if page_id not in pages:
+        if (page := pages.get(page_id)) is None:
             return None
-        try:
-            with corpus.reader(shard) as source:
-                image = source.page(page_id, pages[page_id]["page_idx"], pages[page_id]["sha256"]).image
-        except (SourceError, UndecodableImage):
-            return None
-        height, width = image.shape[:2]
-        return Picture(preview(image, max_bytes=_PICTURE_BYTES), width, height)
+        return picture_of(corpus, shard, page_id, page["page_idx"], page["sha256"], _PICTURE_BYTES)
 
     return picture
 

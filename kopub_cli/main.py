@@ -12,6 +12,7 @@ from kopub_cli import (
     diff,
     doctor,
     doubts,
+    evaluate,
     export,
     index,
     lineage,
@@ -46,6 +47,7 @@ app.command()(status.status)
 app.command()(search.search)
 app.command()(search.search_page)
 app.command()(doubts.doubts)
+app.command()(evaluate.evaluate)
 app.command()(lineage.lineage)
 app.command()(diff.diff)
 app.command()(costs.costs)

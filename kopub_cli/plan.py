@@ -1,7 +1,7 @@
 """`kopub plan`: what a change of models, prompts, code or pages makes stale, why, and what it will cost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +11,14 @@ from rich.table import Table
 
 from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
+from resources.printable import visible
 
 if TYPE_CHECKING:
+    from kopub_assets.upgrades.guards import GuardStanding
     from resources.config.settings import Settings
 
 _FIGURES = "0123456789."
-_WHY_SHOWN = 8
+_WHY_SHOWN, _WHY_WIDTH = 8, 200
 """Reasons of one asset; a new engine has more, which --json lists."""
 
 
@@ -53,6 +55,7 @@ def untested(settings: "Settings") -> bool:
 
 def planned(settings: "Settings") -> dict[str, Any]:
     """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
+    from kopub_assets.upgrades.guards import standings_of_guards
     from kopub_assets.upgrades.stale_scan import survey
     from resources.store.footer_cache import FooterCache
 
@@ -63,8 +66,25 @@ def planned(settings: "Settings") -> dict[str, Any]:
         assets.append({**asdict(each), "shards": shards})
     return {
         "profile": settings.profile_name,
+        "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
         **{name: _sum(assets, name) for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")},
+    }
+
+
+def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
+    """A benchmark that guards the corpus: what it takes to evaluate it, and whether it lets an upgrade pass."""
+    asked = guard.asked
+    return {
+        "benchmark": asked.benchmark,
+        "folder": str(asked.folder),
+        "samples": asked.limit,
+        "command": asked.command,
+        "current": guard.is_current,
+        "why": guard.why,
+        "pages": guard.pages,
+        "seconds": guard.seconds,
+        "closed": list(guard.closed),
     }
 
 
@@ -102,6 +122,8 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
             out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)
+    for line in evaluation_lines(shown["evaluations"]):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     if missing:
         out.print(f"{missing} tables were never made, and their cost is not counted.", highlight=False)
@@ -112,6 +134,18 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
     gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
     out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost so far.", highlight=False)
+
+
+def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What is to be evaluated before an upgrade, with the command, and what an evaluation forbids."""
+    for each in evaluations:
+        name = f"evaluation {each['benchmark']} of {each['folder']}"
+        if not each["current"]:
+            time = "an unknown time" if each["seconds"] is None else f"at most {duration(each['seconds'])}"
+            why = "; ".join(visible(line, _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
+            yield f"{name}: stale, {why}; {time}, before an upgrade: {each['command']}"
+        for line in each["closed"]:
+            yield f"{name} stops an upgrade at night: {line}; give gates.override a reason to make it all the same"
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:

@@ -58,11 +58,14 @@ def show_status(settings: "Settings", out: Console) -> None:
         counts = f"{each.finished:,} of {each.rows:,} rows"
         line = f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run"
         out.print(line, highlight=False, soft_wrap=True)
-    found, dropped = retrieval_lines(store, settings.corpus.manifest.keys, is_of_corpus)
-    for line in found:
-        out.print(line, highlight=False, soft_wrap=True)
-    for line in dropped:
-        out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    for found, dropped in (
+        retrieval_lines(store, settings.corpus.manifest.keys, is_of_corpus),
+        reading_lines(settings, is_of_corpus),
+    ):
+        for line in found:
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+        for line in dropped:
+            out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     for line in (*_last_run(last), *_to_do(settings, assets)):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"corpus   {settings.corpus.manifest.location}", markup=False, highlight=False, soft_wrap=True)
@@ -147,7 +150,7 @@ def retrieval_lines(
     Scores of tables that are of another corpus, or were replaced since, are not shown.
     """
     from resources.retrieval.comparison import headline, significant_drops
-    from resources.retrieval.run_history import ALL, SCORES, is_of_tables_now
+    from resources.retrieval.run_history import ALL, HISTORY, SCORES
     from resources.store.schemas import RETRIEVAL_SCORES
 
     if not store.has(SCORES, ALL):
@@ -155,7 +158,7 @@ def retrieval_lines(
     scores = store.read(SCORES, ALL)
     if not scores.schema.equals(RETRIEVAL_SCORES) or not scores.num_rows:
         return [], []
-    if not is_of_tables_now(store, keys, is_of_corpus):
+    if not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
         return [f"scores   none of the tables as they are now: materialize {SCORES}"], []
     shown = ("ndcg@10", "recall@1", "recall@5", "recall@10")
     each = [
@@ -163,6 +166,28 @@ def retrieval_lines(
         for retriever, means in headline(scores).items()
     ]
     return [f"scores   {', '.join(each)} (nDCG@10, recall@1, 5, 10)"], significant_drops(scores)
+
+
+def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+    """How well the pages with known answers are read, if that was measured; and what is read worse than before."""
+    from resources.evaluation.comparison import headline, significant_drops
+    from resources.evaluation.run_history import HISTORY
+    from resources.scores.history import ALL
+    from resources.store.corpus_tables import OCR_SCORES
+
+    store = settings.store
+    if settings.corpus.gold is None or not store.has(OCR_SCORES.name, ALL):
+        return [], []
+    scores = store.read(OCR_SCORES.name, ALL)
+    if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:
+        return [], []
+    if not HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus):
+        return [f"reading  none of the tables as they are now: materialize {OCR_SCORES}"], []
+    each = [
+        f"{row['benchmark']} {row['metric']} {row['value']:.3f} of {row['samples']} samples, {row['lost']} not read"
+        for row in headline(scores)
+    ]
+    return [f"reading  {'; '.join(each)}"], significant_drops(scores)
 
 
 def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[str]:

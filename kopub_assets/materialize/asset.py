@@ -65,7 +65,7 @@ class ShardAsset(ABC):
     parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
     """The assets whose tables are read to make this one."""
     after: ClassVar[tuple[str, ...]] = ()
-    """Assets to wait for in a run, by name, whose results decide no row."""
+    """Assets of scores to wait for in a run, by name, where the platform has them; they decide no row."""
     engine_section: ClassVar[str | None] = None
     """The resource, and section of a profile, whose engine makes the rows; None where code alone makes them."""
     needs: ClassVar[tuple[str, ...]] = ()

@@ -1,7 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -30,8 +30,12 @@ def dagster_asset(
     partitions: dg.PartitionsDefinition[str],
     shards_per_run: int | None,
     graph: Sequence[type[ShardAsset]],
+    scores: Collection[str],
 ) -> dg.AssetsDefinition:
-    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings."""
+    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
+
+    `scores` are the assets of scores that this platform has: not every corpus has known answers.
+    """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         prepare_engines(context, graph)
@@ -50,7 +54,7 @@ def dagster_asset(
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
-        deps=[*(parent.table.name for parent in asset.parents), *asset.after],
+        deps=[*(parent.table.name for parent in asset.parents), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
         group_name=asset.group,

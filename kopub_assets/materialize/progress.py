@@ -31,7 +31,8 @@ class _Nobody(Watcher):
     """Watches when nobody does."""
 
 
-_NOBODY = _Nobody()
+NOBODY = _Nobody()
+"""For a run within a run, whose assets nobody expects."""
 _watching: list[Watcher] = []
 """Of the process, not of a context: shards are made in threads."""
 
@@ -48,4 +49,4 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 def watcher() -> Watcher:
     """Whoever watches now."""
-    return _watching[-1] if _watching else _NOBODY
+    return _watching[-1] if _watching else NOBODY

@@ -12,14 +12,18 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.upgrades.guards import GuardStanding, may_upgrade
 from kopub_assets.upgrades.stale_scan import Survey
 from kopub_assets.upgrades.staleness import RELEASE, Staleness
 from resources.config.settings import Settings
 from resources.config.upgrade_window import Upgrades
-from resources.retrieval.run_history import SCORES
+from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
+from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
 
 AC = dg.AutomationCondition
 NAME = "model_upgrades"
+SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
+_READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 
 
 def with_upgrades(assets: Sequence[dg.AssetsDefinition], settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
@@ -52,11 +56,13 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
     begins = AC.cron_tick_passed(upgrades.cron, upgrades.timezone) | AC.initial_evaluation()
     tonight = begins.since(AC.newly_requested() | AC.newly_updated())
     idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
-    if asset in (RELEASE, SCORES):
+    if asset in (RELEASE, *SCORES):
         # They follow whatever the night has made, also when that took until morning: they need no GPU.
         return tonight & Outdated(ticks) & EverythingElseIsDone(ticks) & idle
     waits = AC.any_deps_match(Outdated(ticks) & ~AC.will_be_requested())
-    return tonight & IsNight(upgrades) & Outdated(ticks) & idle & ~waits
+    night = tonight & IsNight(upgrades) & Outdated(ticks) & idle & ~waits
+    # What makes a text waits for the benchmarks: minutes tell what hours would have made worse.
+    return night & BenchmarksPass(ticks) if asset in _READ else night
 
 
 class _Ticks:
@@ -65,6 +71,7 @@ class _Ticks:
     def __init__(self, staleness: Staleness) -> None:
         self._staleness = staleness
         self._scans: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
+        self._guards: WeakKeyDictionary[Any, list[GuardStanding]] = WeakKeyDictionary()
 
     def scan(self, context: Any) -> Survey:
         view = context.asset_graph_view
@@ -72,8 +79,14 @@ class _Ticks:
             self._scans[view] = self._staleness.scan()
         return self._scans[view]
 
-    def scores_are_stale(self, context: Any) -> bool:
-        return self._staleness.scores_are_stale(context.asset_graph_view.instance)
+    def guards(self, context: Any) -> list[GuardStanding]:
+        view = context.asset_graph_view
+        if view not in self._guards:
+            self._guards[view] = self._staleness.guards()
+        return self._guards[view]
+
+    def scores_are_stale(self, context: Any, scores: str) -> bool:
+        return self._staleness.scores_are_stale(context.asset_graph_view.instance, scores)
 
 
 class _Condition(dg.AutomationCondition[Any]):
@@ -111,8 +124,10 @@ class Outdated(_OfTheStore):
 
     def true_for(self, context: Any) -> Iterable[str] | bool:
         asset = context.key.path[-1]
-        if asset == SCORES:
-            return self.ticks.scores_are_stale(context)
+        if asset in SCORES:
+            return self.ticks.scores_are_stale(context, asset)
+        if asset == BENCHMARKS:
+            return not all(guard.is_current for guard in self.ticks.guards(context))
         return self.ticks.scan(context).outdated.get(asset, set())
 
 
@@ -125,7 +140,19 @@ class EverythingElseIsDone(_OfTheStore):
 
     def true_for(self, context: Any) -> bool:
         waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset != RELEASE)
-        return not waiting and (context.key.path[-1] == SCORES or not self.ticks.scores_are_stale(context))
+        scored = not any(self.ticks.scores_are_stale(context, scores) for scores in SCORES)
+        return not waiting and (context.key.path[-1] in SCORES or scored)
+
+
+class BenchmarksPass(_OfTheStore):
+    """The profile as it is now was evaluated on the benchmarks of the gates, and reads none of them worse."""
+
+    @property
+    def name(self) -> str:
+        return "benchmarks_pass"
+
+    def true_for(self, context: Any) -> bool:
+        return may_upgrade(self.ticks.guards(context))
 
 
 class IsNight(_Condition):

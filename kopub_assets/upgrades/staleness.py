@@ -4,9 +4,9 @@ import dagster as dg
 
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.hf_release import HfRelease
+from kopub_assets.upgrades.guards import GuardStanding, standings_of_guards
 from kopub_assets.upgrades.stale_scan import Survey, survey
 from resources.config.settings import Settings
-from resources.retrieval.run_history import SCORES
 from resources.store.footer_cache import FooterCache
 
 RELEASE = HfRelease.table.name
@@ -24,12 +24,16 @@ class Staleness:
         """The standing of every table now. Raises `KopubError`."""
         return survey(self._settings.resources, self._footers, self._graph)
 
-    def scores_are_stale(self, instance: dg.DagsterInstance) -> bool:
-        """Whether something that the scores measure was made after them; not for scores that nobody ever made."""
-        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, SCORES) if asset != RELEASE]
+    def scores_are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
+        """Whether something that `scores` measure was made after them; not for scores that nobody ever made."""
+        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
         last = {
             record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
             for record in instance.get_asset_records(keys)
         }
-        scored = last.pop(SCORES, None)
+        scored = last.pop(scores, None)
         return scored is not None and any(made > scored for made in last.values() if made is not None)
+
+    def guards(self) -> list[GuardStanding]:
+        """How the benchmarks that guard the corpus stand now. Raises `KopubError`."""
+        return standings_of_guards(self._settings)

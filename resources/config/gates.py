@@ -1,7 +1,9 @@
 """How much loss a run may bear before it stops, and how much a release before it stays off the Hub."""
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
+
+from resources.config.places import placed
 
 
 class Gates(dg.ConfigurableResource):
@@ -50,13 +52,35 @@ class Gates(dg.ConfigurableResource):
         max_length=200,
         description="Reason to run an engine that failed its self-test (`kopub doctor`); the card says it.",
     )
+    benchmarks: dict[str, str] = Field(
+        default={},
+        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
+        "upgrade that reads them worse is not made at night, and what it reads is not pushed.",
+    )
+    benchmark_samples: int = Field(
+        default=200,
+        ge=0,
+        description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
+    )
+    cdm: list[str] = Field(
+        default=[],
+        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); the metric is skipped when "
+        "left out.",
+    )
     override: str = Field(
         default="",
         max_length=200,
-        description="Reason to push although limits are exceeded or retrieval got worse; the card says it.",
+        description="Reason to push, and to upgrade at night, although limits are exceeded or retrieval or reading got "
+        "worse; the card says it.",
     )
     license_override: str = Field(
         default="",
         max_length=200,
         description="Reason to push although a licence of the sources is unknown or forbids it; the card says it.",
     )
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _place(cls, folders: dict[str, str]) -> dict[str, str]:
+        """A relative folder lies below the checkout, as all folders of a profile."""
+        return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}

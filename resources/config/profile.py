@@ -89,6 +89,7 @@ def checked_profile(
         for section, (_, engine) in engines.items():
             _fill_in_pin(section, values[section], engine, pins)
             _fill_in_reuse(section, values[section], engine, home)
+            _fill_in_home(section, values[section], engine, home)
         for place in PLACES:
             _fill_in_place(values, place, home)
         try:
@@ -181,6 +182,12 @@ def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], h
         values.setdefault("reuse_folder", str(home / "reuse" / section))
         if isinstance(folder := values["reuse_folder"], str) and folder:
             values["reuse_folder"] = _resolved(f"{section}.reuse_folder", folder, placed)
+
+
+def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:
+    """Give an engine that reads the corpus itself the home where it is indexed."""
+    if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
+        values["home"] = _resolved(f"{section}.home", folder, placed)
 
 
 def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:

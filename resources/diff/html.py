@@ -12,6 +12,7 @@ from resources.printable import visible
 from resources.recognition.read_regions import ReadRegion
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_STYLE = Path(__file__).with_name("style.css")
 _LISTED = 200
 """Pages, or changes of a page, that are named: a reader gets no further, and the file stays small."""
 _NAME, _LINE = 80, 200
@@ -48,11 +49,8 @@ def render(
 
     `picture` is called for these alone; a page may have none.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"shown": partial(visible, most=_NAME), "line": partial(visible, most=_LINE)}
-    return environment.from_string(_TEMPLATE.read_text("utf-8")).render(
+    return rendered(
+        _TEMPLATE,
         shard=shard,
         names=names,
         diff=diff,
@@ -61,6 +59,17 @@ def render(
         listed=diff.changed[:_LISTED],
         worst=[_worst(page, picture(page.page_id)) for page in diff.changed[:most]],
     )
+
+
+def rendered(template: Path, **values: Any) -> str:
+    """A template of a page that needs nothing else, with the style that all of them share; every value is escaped."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"shown": partial(visible, most=_NAME), "line": partial(visible, most=_LINE)}
+    style = Markup(_STYLE.read_text("utf-8"))
+    return environment.from_string(template.read_text("utf-8")).render(style=style, **values)
 
 
 def _worst(page: PageDiff, picture: Picture | None) -> Mapping[str, Any]:

@@ -17,19 +17,18 @@ _ISLAND = 2
 """Equal characters between two differences that are no more than chance."""
 
 
-def marked(old: str, new: str) -> tuple[Marked, Marked]:
-    """Both texts from a little before their first difference on, with what differs marked."""
+def marked(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
+    """Both texts from a little before their first difference on, at most `most` characters, what differs marked."""
     old, new = (" ".join(text.split()) for text in (old, new))
     start = max(0, Prefix.similarity(old, new) - _BEFORE)
-    a, b = (visible(text[start : start + _SHOWN]) for text in (old, new))
+    a, b = (visible(text[start : start + most]) for text in (old, new))
     sides: tuple[Marked, Marked] = ([], [])
     for code in Levenshtein.opcodes(a, b):
         other = code.tag != "equal"
         _add(sides[0], a[code.src_start : code.src_end], other)
         _add(sides[1], b[code.dest_start : code.dest_end], other)
     return tuple(  # pyright: ignore[reportReturnType]
-        _whole(_joined(side), start > 0, len(text) > start + _SHOWN)
-        for side, text in zip(sides, (old, new), strict=True)
+        _whole(_joined(side), start > 0, len(text) > start + most) for side, text in zip(sides, (old, new), strict=True)
     )
 
 

@@ -16,7 +16,7 @@ from resources.recognition.read_regions import ReadRegion
 from resources.states import LOST, State
 
 if TYPE_CHECKING:
-    from resources.pages.pdf.rendering import Renderer
+    from resources.pages.documents.pdf import Pdfs
 
 WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 """The box of a region that is the whole picture."""
@@ -43,17 +43,22 @@ class Picture:
             return self.load()
         if self.page is None:
             return self.path.read_bytes()
-        from resources.pages.pdf.rendering import DPI
+        from resources.pages.documents.pdf import DPI
 
         return _renderer().render(self.path, self.page - 1, DPI)
 
 
 @cache
-def _renderer() -> "Renderer":
+def _renderer() -> "Pdfs":
     """One for the process: it keeps the last PDF open, and pages are read one after another."""
-    from resources.pages.pdf.rendering import Renderer
+    from resources.pages.documents.pdf import Pdfs
 
-    return Renderer()
+    return Pdfs()
+
+
+def close_pictures() -> None:
+    """Let go of the PDF that is still open; PDFium complains of one at the end of a process."""
+    _renderer.cache_clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ PROBLEM = "problem"
 """A column with the reason why a row has no image bytes, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, PROBLEM})
 
-_FILE_MAGIC = b"ARROW1\0\0"
+FILE_MAGIC = b"ARROW1\0\0"
 """An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
@@ -145,7 +145,7 @@ class ArrowFile(PageFile):
 
     def _read(self) -> Iterator[Batch]:
         try:
-            self._file.seek(len(_FILE_MAGIC) if self._file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
+            self._file.seek(len(FILE_MAGIC) if self._file.read(len(FILE_MAGIC)) == FILE_MAGIC else 0)
             reader = pa.ipc.open_stream(self._file)
             check_schema(reader.schema, self.path)
         except _DAMAGE as error:

@@ -14,7 +14,7 @@ from pydantic import Field
 from resources.errors import SourceError
 from resources.pages import ids
 from resources.pages.arrow import PageFile, Row, open_pages
-from resources.pages.manifest import Manifest, Shard
+from resources.pages.manifest import GOLD, Manifest, Shard
 from resources.pages.page import Page
 from resources.pages.queries import Query, digest, from_table, read_table
 from resources.printable import quoted
@@ -94,6 +94,12 @@ class Corpus(dg.ConfigurableResource):
     @cached_property
     def manifest(self) -> Manifest:
         return Manifest.load(self.folder)
+
+    @property
+    def gold(self) -> Path | None:
+        """The file with the known answers of the pages, where there is one."""
+        path = self.manifest.path(GOLD)
+        return path if path.is_file() else None
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
         """Every row of a shard in file order, as many as the manifest says. Raises `SourceError`."""

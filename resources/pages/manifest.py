@@ -14,6 +14,8 @@ from resources.errors import SourceError
 from resources.printable import visible
 
 NAME = "shards.json"
+GOLD = "gold.parquet"
+"""The known answers of the corpus, beside its manifest, where there are some."""
 VERSION = 1
 _SHOWN = 80
 """Characters of a value that a message shows."""

@@ -81,7 +81,8 @@ class ReleaseDescription:
     one of pages that state none, and `publish_under` that of the release, None leaving every page
     under its own. `scores` is the table of retrieval scores of the released vectors, if they were
     measured, and `retrieval_problems` are sentences that speak against them. `self_tests` are what engines made of
-    the samples, one sentence each, and `engine_problems` those of engines that failed.
+    the samples, one sentence each, and `engine_problems` those of engines that failed. `reading` are tables of
+    scores of pages with known answers, and `reading_problems` are the same for them.
     """
 
     title: str
@@ -97,6 +98,8 @@ class ReleaseDescription:
     retrieval_problems: Sequence[str] = ()
     self_tests: Sequence[str] = ()
     engine_problems: Sequence[str] = ()
+    reading: Sequence[pa.Table] = ()
+    reading_problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

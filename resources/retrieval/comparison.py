@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from resources.retrieval.ranking_metrics import METRICS
 from resources.retrieval.scoring import CONVENTIONS
-from resources.retrieval.significance import FEWEST, interval
+from resources.scores.significance import FEWEST, interval
 from resources.store.schemas import RETRIEVAL_SCORES
 
 ALL = "all"

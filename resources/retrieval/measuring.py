@@ -7,7 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 import pyarrow as pa
 
 from resources.fingerprints import fingerprint
-from resources.retrieval import morphemes, run_history
+from resources.retrieval import morphemes
+from resources.retrieval.run_history import ALL, HISTORY, SCORES, Run
 from resources.retrieval.scoring import VERSION, evaluate
 from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store.schemas import RETRIEVAL_SCORES
@@ -36,18 +37,16 @@ def measure(
     where a library is missing, `StoreError`.
     """
     inputs = fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
-    todo = not run_history.is_scored(store, inputs)
+    todo = not HISTORY.is_scored(store, inputs)
     if todo and corpus.questions:
-        run_history.publish(
-            store, run_history.Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept
-        )
+        HISTORY.publish(store, Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
     elif todo:
         nothing = "nothing to measure: no query has a vector and a page that answers it"
-        run_history.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
+        HISTORY.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
     elif accept:
-        run_history.accept(store, inputs)
-    compared = store.metadata(run_history.SCORES, run_history.ALL)["compared"]
-    return Measured(store.read(run_history.SCORES, run_history.ALL), inputs, compared, todo)
+        HISTORY.accept(store, inputs)
+    compared = store.metadata(SCORES, ALL)["compared"]
+    return Measured(store.read(SCORES, ALL), inputs, compared, todo)
 
 
 def _libraries() -> dict[str, str]:

@@ -18,3 +18,6 @@ TABLES = CorpusTables(
 )
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
 SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")
+OCR_SCORES = Table("ocr_scores", schemas.OCR_SCORES, key="metric")
+BENCHMARKS = "benchmark_scores"
+"""The asset that evaluates the benchmarks of the gates; its tables lie in homes of their own."""

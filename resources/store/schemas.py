@@ -137,7 +137,43 @@ def retrieval_runs(metrics: Iterable[str]) -> pa.Schema:
     )
 
 
-RETRIEVAL_PAGES = pa.schema([PAGE_ID])
+OCR_SCORES = pa.schema(
+    [
+        _column("benchmark", pa.string(), "Name of the benchmark.", nullable=False),
+        _column("metric", pa.string(), "What is measured; docs/evaluation.md says how.", nullable=False),
+        _column("slice", pa.string(), "all, or a part of the benchmark, as in language=korean.", nullable=False),
+        _column("better", pa.string(), "Whether a lower or a higher value is better.", nullable=False),
+        _column("headline", pa.bool_(), "Closes the gate when it drops.", nullable=False),
+        _column("samples", pa.int32(), "Samples that were scored, the lost ones among them.", nullable=False),
+        _column("lost", pa.int32(), "Samples that were not read and have the worst value.", nullable=False),
+        _column("value", pa.float64(), "Of all samples; null when it was skipped."),
+        _column("low", pa.float64(), "Of the 95 % interval of the value, over documents."),
+        _column("high", pa.float64(), "Of the 95 % interval of the value, over documents."),
+        _column("value_of_read", pa.float64(), "Of the samples that are not lost."),
+        _column("previous", pa.float64(), "Of the run before, over the samples of both; null without one."),
+        _column("change", pa.float64(), "Against the run before, over the samples of both."),
+        _column("change_low", pa.float64(), "Of the 95 % interval of the change, paired by document."),
+        _column("change_high", pa.float64(), "Of the 95 % interval of the change, paired by document."),
+        _column("dropped", pa.bool_(), "It got worse, significantly and enough to matter.", nullable=False),
+        _column("skipped", pa.int32(), "Samples whose value could not be computed.", nullable=False),
+        _column("skipped_reason", pa.string(), "Why the first of them could not be computed."),
+    ]
+)
+OCR_RUNS = pa.schema(
+    [
+        *(OCR_SCORES.field(name) for name in ("benchmark", "metric")),
+        _column("sample", pa.string(), "Id of the sample; null for a value of the whole benchmark."),
+        _column("document", pa.string(), "Samples of one document are resampled together."),
+        _column("slices", pa.map_(pa.string(), pa.string()), "The parts of the benchmark that the sample is in."),
+        _column("value", pa.float64(), "Null where it could not be computed."),
+        _column("size", pa.float64(), "Weight of the sample in a pooled mean.", nullable=False),
+        _column("lost", pa.bool_(), "The sample was not read.", nullable=False),
+        _column("skipped_reason", pa.string(), "Why there is no value."),
+        _column("notes", pa.list_(pa.string()), "What was wrong, one line each."),
+    ]
+)
+"""The scores of one run, sample by sample: what the next one is compared with."""
+
 RETRIEVAL_TOKENS = pa.schema([PAGE_ID, _column("tokens", pa.list_(pa.string()), "Content morphemes.", nullable=False)])
 
 _VECTOR = "float16 of L2 norm 1; null unless the state is ok."

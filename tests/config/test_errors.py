@@ -45,10 +45,13 @@ PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding"
         ),
         ("layout: {engine: cpu}", "profile mine: there is no section 'recognition': write recognition: {engine: NAME}"),
         ("layout: [1]", "profile mine: layout is [1], and must be a mapping, as {engine: NAME}"),
-        (layout("threads: 1"), "profile mine: layout names no engine: set layout.engine to one of cpu, pp_doclayout"),
-        (layout("engine: paddle"), "profile mine: layout.engine is 'paddle'; choose one of cpu, pp_doclayout"),
-        (layout("engine: cpuu"), "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, pp_"),
-        (layout("engine: [cpu]"), "profile mine: layout.engine is ['cpu']; choose one of cpu, pp_doclayout"),
+        (
+            layout("threads: 1"),
+            "profile mine: layout names no engine: set layout.engine to one of cpu, given, pp_doclayout",
+        ),
+        (layout("engine: paddle"), "profile mine: layout.engine is 'paddle'; choose one of cpu, given, pp_doclayout"),
+        (layout("engine: cpuu"), "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, given"),
+        (layout("engine: [cpu]"), "profile mine: layout.engine is ['cpu']; choose one of cpu, given, pp_doclayout"),
         (layout("engine: cpu, colour: 1"), "profile mine: layout has no key 'colour'; it has engine, threads"),
         (
             layout("engine: cpu, thraeds: 1"),

@@ -474,7 +474,7 @@ def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corp
     known = {"retriever": "text", "convention": "any", "query_type": "all", "metric": "recall@10", "dropped": True}
     row = {**known, "queries": 9, "value": 0.5, "low": 0.25, "high": 0.75}
     scores = pa.Table.from_pylist([row], RETRIEVAL_SCORES)
-    run_history.write_scores(corpus.store, scores, "i", "", measured)
+    run_history.HISTORY.write_scores(corpus.store, scores, "i", "", measured)
     stale = kopub(corpus.home, "publish")
     assert stale.returncode == 1
     assert stale.stderr.startswith(

@@ -18,7 +18,7 @@ from resources.retrieval.fusion import fuse
 from resources.retrieval.ranking import NO_PAGE, BestPages
 from resources.retrieval.ranking_metrics import METRICS, score
 from resources.retrieval.scoring import RUN
-from resources.retrieval.significance import interval
+from resources.scores.significance import interval
 from resources.store.shard_store import ShardStore
 
 
@@ -201,7 +201,7 @@ def test_no_queries_give_no_scores():
 
 
 def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool = True) -> str:
-    run_history.publish(store, run_history.Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
+    run_history.HISTORY.publish(store, run_history.Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
     return store.metadata(run_history.SCORES, run_history.ALL)["compared"]
 
 
@@ -241,8 +241,8 @@ def test_only_the_run_of_the_same_inputs_is_accepted(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
     _published(store, "good", ["p_1"])
     _published(store, "bad", ["p_1"], found=False)
-    run_history.accept(store, "good")
+    run_history.HISTORY.accept(store, "good")
     assert _published(store, "other", ["p_1"]) == "compared with run good"
     _published(store, "bad", ["p_1"], found=False)
-    run_history.accept(store, "bad")
+    run_history.HISTORY.accept(store, "bad")
     assert _published(store, "again", ["p_1"]) == "compared with run bad"

@@ -170,7 +170,9 @@ class ReleasedCorpus:
             files = LocalRelease(folder=str(self.folder)).publish(shard, made)
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
             self.store.write("hf_release", shard, table, {"recipe": "r", "made_from": json.dumps(contents[shard])})
-        run_history.write_scores(self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents)
+        run_history.HISTORY.write_scores(
+            self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents
+        )
 
     def push(self, repo: str, tag: str | None = None, create: bool = False) -> Pushed:
         target = HubTarget(repo=repo, create=create)

@@ -7,11 +7,9 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dagster as dg
 import pytest
 
 from kopub_assets.graph import GRAPH
@@ -27,55 +25,11 @@ from tests.support import forked
 from tests.support.corpora import page_image, pages, query, write_corpus
 from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform, Prepared
+from tests.support.nights import SCORES, Nights, Requested
 
 SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1")]
 BOTH: Set[str | None] = {"shard_00", "shard_01"}
-MIDNIGHT = datetime(2026, 11, 20, 15, tzinfo=UTC)
-"""In Seoul."""
-
-Requested = dict[str, Set[str | None]]
-SCORES: Requested = {"retrieval_scores": set()}
-
-
-class Nights:
-    """The sensor's ticks over a platform, at hours after midnight in Seoul."""
-
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
-        self._cursor = None
-
-    def tick(self, hours: float) -> Requested:
-        """What is requested, by asset; of an asset without partitions the empty set."""
-        result = dg.evaluate_automation_conditions(
-            self.platform.definitions, self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
-        )
-        self._cursor = result.cursor
-        return {
-            found.key.path[-1]: result.get_requested_partitions(found.key) - {None}
-            for found in result.results
-            if not found.true_subset.is_empty
-        }
-
-    def make(self, requested: Requested) -> None:
-        """Make what was requested, as its backfill would: the shards of the same assets in one run."""
-        shards: dict[str, list[str]] = {}
-        for shard in sorted({shard for some in requested.values() for shard in some if shard}):
-            assets = ",".join(asset for asset, some in requested.items() if shard in some)
-            shards.setdefault(assets, []).append(shard)
-        for assets, together in shards.items():
-            assert self.platform.run(assets, together[0], together[-1]).success
-
-    def aftermath(self, hours: float) -> list[Requested]:
-        """What the next ticks of the night request, one after the other, when each is made at once."""
-        requested = []
-        while found := self.tick(hours):
-            requested.append(found)
-            if found == SCORES:
-                assert self.platform.run("retrieval_scores", first=None).success
-            self.make(found)
-            hours += 0.1
-        return requested
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from resources.evaluation.adapters.page_files import PageRow, page_rows
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import PageText
 from resources.evaluation.scorers.characters import edit, without_blanks
-from resources.pages.pdf.documents import find_documents
+from resources.pages.documents.folder import find_documents, is_pdf
 
 _AGREE = 0.1
 """Largest edit distance without blanks at which two columns say the same text."""
@@ -81,7 +81,7 @@ def _add_file(path: Path, folder: Path, gathered: Gathered) -> None:
 
 def load_pdf_texts(folder: Path) -> Benchmark:
     gathered = Gathered()
-    documents = find_documents(folder)
+    documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:
         raise SourceError(f"{folder} has no PDF")
     for document in documents:

@@ -67,6 +67,7 @@ def render(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes
             unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
             made=_made(inventory),
             scores=_scores(about.scores),
+            reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
             documents=len({document for document, *_ in documents(inventory, about.license)}),
             attribution=attribution.NAME,
             licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),

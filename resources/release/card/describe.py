@@ -11,10 +11,11 @@ from resources.config.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
+from resources.release.card.reading import reading_scores
 from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
-from resources.retrieval import run_history
 from resources.retrieval.comparison import significant_drops
+from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 
@@ -29,9 +30,11 @@ def describe(
 ) -> ReleaseDescription:
     """`engines` are those behind the assets: each says its limits.
 
-    Retrieval scores of other vectors, texts or queries than the released ones are left out, and said to be missing.
+    Scores of other vectors, texts or readings than the released ones are left out, and said to be missing.
     """
-    scores, problems = _retrieval(store, _made_from(release, corpus, store))
+    made_from = _made_from(release, corpus, store)
+    scores, problems = _retrieval(store, made_from)
+    reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
     tests = _self_tests(corpus, store, engines)
     return ReleaseDescription(
         title=release.title,
@@ -46,6 +49,8 @@ def describe(
         retrieval_problems=problems,
         self_tests=[f"{test.section} ({test.engine}): {test}" for test in tests],
         engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
+        reading=reading,
+        reading_problems=reading_problems,
     )
 
 
@@ -71,14 +76,14 @@ def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict
     }
 
 
-def _retrieval(store: ShardStore, released: run_history.Contents) -> tuple[pa.Table | None, list[str]]:
+def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
     """The scores of what is `released`, if they are that, and what speaks against them."""
-    if unmeasured := run_history.unmeasured(store, released):
+    if unmeasured := HISTORY.unmeasured(store, released):
         return None, [
             f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
             "materialize retrieval_scores"
         ]
-    if not store.has(run_history.SCORES, run_history.ALL):
+    if not store.has(SCORES, ALL):
         return None, []
-    scores = store.read(run_history.SCORES, run_history.ALL)
+    scores = store.read(SCORES, ALL)
     return scores, significant_drops(scores)

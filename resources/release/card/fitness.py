@@ -59,11 +59,10 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     ]
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
+    engines, retrieval, reading = about.engine_problems, about.retrieval_problems, about.reading_problems
+    problems = (*quality, *waiting_lines(inventory), *engines, *retrieval, *reading)
     return Fitness(
-        quality=[
-            visible(line, _LINE)
-            for line in (*quality, *waiting_lines(inventory), *about.engine_problems, *about.retrieval_problems)
-        ],
+        quality=[visible(line, _LINE) for line in problems],
         licences=[visible(line, _LINE) for line in refusals(licences(inventory, about.license), about.publish_under)],
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),

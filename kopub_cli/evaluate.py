@@ -1,0 +1,124 @@
+"""`kopub evaluate`: how well profiles read pages with known answers."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
+
+if TYPE_CHECKING:
+    from kopub_assets.evaluations.running import Evaluated
+    from resources.config.settings import Settings
+    from resources.evaluation.gold_file import KnownAnswers
+    from resources.evaluation.home import Asked
+
+
+def evaluate(
+    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` names them all.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where its data lies.")] = Path(),
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="A profile to read with; several are compared. KOPUB_PROFILE by default.")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write what was read as the official scripts take it.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one HTML file: the worst pages, gold and reading.")] = None,
+    pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Read BENCHMARK with a profile and score it against its known answers.
+
+    The pages are read by the same assets as a corpus, in a home of their own
+    below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
+    nothing, and a new scorer scores what was read before.
+    """
+    from kopub_cli.evaluation_report import as_json_values, show
+    from resources.evaluation.home import Asked
+
+    out = Console(stderr=as_json)
+    if benchmark == "list":
+        return _list(Console())
+    asked = Asked(benchmark, folder, limit)
+    chosen = _profiles(profile or [])
+    with _told_when_stopped():
+        known, evaluated = _evaluated(asked, chosen, out)
+    if predictions is not None:
+        _write_predictions(predictions, asked, evaluated, out)
+    if html is not None:
+        from kopub_cli.evaluation_page import write_page
+
+        write_page(html, known, evaluated, pages)
+        out.print(f"{html}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(as_json_values(asked, known, evaluated), ensure_ascii=False, indent=1))
+    else:
+        show(known, evaluated, Console())
+
+
+def _list(out: Console) -> None:
+    from resources.evaluation.registry import ADAPTERS
+
+    for name, adapter in ADAPTERS.items():
+        out.print(f"{name:<14}{adapter.says}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _profiles(names: Sequence[str]) -> "list[Settings]":
+    """The settings of each profile, which must have names of their own: tables lie in a folder of that name."""
+    from resources.config.settings import load_settings, read_settings
+
+    chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
+    seen: set[str] = set()
+    for settings in chosen:
+        if settings.profile_name in seen:
+            raise ConfigError(f"two profiles are called {settings.profile_name}: rename one of their files")
+        seen.add(settings.profile_name)
+    return chosen
+
+
+def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "tuple[KnownAnswers, list[Evaluated]]":
+    from kopub_assets.build import build_assets
+    from kopub_assets.evaluations.running import evaluate as read_and_score
+    from kopub_assets.evaluations.running import prepared, settings_in
+    from kopub_cli.evaluation_progress import reading
+
+    with out.status(f"{asked.benchmark} of {asked.folder}") as status:
+        known = prepared(asked, chosen[0].home, status.update)
+    evaluated = []
+    for settings in chosen:
+        moved = settings_in(settings, asked)
+        with reading(moved, out):
+            evaluated.append(read_and_score(moved, build_assets))
+    return known, evaluated
+
+
+def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evaluated]", out: Console) -> None:
+    """Of several profiles each has a folder of its own."""
+    from resources.evaluation.home import first_by_hash
+    from resources.evaluation.predictions import write_predictions
+    from resources.evaluation.readings import readings
+    from resources.evaluation.registry import load
+
+    taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
+    for each in evaluated:
+        place = folder / each.profile if len(evaluated) > 1 else folder
+        found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
+        count = write_predictions(place, taken, found)
+        out.print(f"{place}: {count} files", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _told_when_stopped() -> Iterator[None]:
+    """Ctrl-C ends a run as it ends a command: what is finished is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(STOPPED_BY_HAND) from None
+    except RecursionError as error:  # a library's parser on a benchmark that is nested without end
+        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None

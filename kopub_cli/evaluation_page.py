@@ -1,0 +1,56 @@
+"""`kopub evaluate --html`: an evaluation as one file to look at."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kopub_assets.evaluations.running import Evaluated
+    from resources.config.settings import Settings
+    from resources.diff.html import Picture
+    from resources.evaluation.gold_file import KnownAnswers
+    from resources.evaluation.page import Side
+
+_PICTURE_BYTES = 60_000
+
+
+def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated]", pages: int) -> None:
+    """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
+    from resources.evaluation.page import render
+    from resources.evaluation.registry import ADAPTERS
+    from resources.files import replace_bytes
+
+    benchmark = known.benchmark
+    picture = _picture_of(evaluated[0].settings)
+    sides = [_side(benchmark.name, each) for each in evaluated]
+    page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
+    replace_bytes(path, page.encode("utf-8", "backslashreplace"))
+
+
+def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
+    from resources.evaluation.aggregate import ALL
+    from resources.evaluation.comparison import scores_of
+    from resources.evaluation.page import Side
+    from resources.evaluation.readings import readings
+
+    settings = evaluated.settings
+    found = dict(readings(settings.store, settings.corpus.manifest.keys))
+    means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
+    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means)
+
+
+def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
+    """A sample's picture by its id; None for one that cannot be read."""
+    from kopub_cli.page_pictures import picture_of
+    from resources.store.corpus_tables import TABLES
+
+    pages = {
+        row["page_id"]: (shard, row["page_id"], row["page_idx"], row["sha256"])
+        for shard in settings.corpus.manifest.keys
+        for row in settings.store.read(TABLES.pages.name, shard, ["page_id", "page_idx", "sha256"]).to_pylist()
+    }
+
+    def picture(page_id: str) -> "Picture | None":
+        return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
+
+    return picture

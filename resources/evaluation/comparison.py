@@ -1,0 +1,108 @@
+"""The table of reading scores: means of a run by metric and slice, and what changed since another run. Pure; Arrow."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.evaluation.aggregate import ALL, Change, Mean, changes, means
+from resources.evaluation.benchmark import Sample, Score
+from resources.evaluation.gold import PageText
+from resources.evaluation.metrics import METRICS
+from resources.evaluation.registry import ADAPTERS
+from resources.store.schemas import OCR_SCORES
+
+Row = Mapping[str, Any]
+_UNKNOWN = PageText("")
+"""A run keeps no gold, and means need none."""
+
+
+def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
+    """The table OCR_SCORES of a run, compared sample by sample with `previous` where that has the sample."""
+    rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
+    return pa.Table.from_pylist(rows, OCR_SCORES)
+
+
+def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], Change]:
+    """By benchmark, metric and slice, what `other` is against `run` on the samples that both have a value of."""
+    return {
+        (benchmark, change.metric, change.slice): change
+        for benchmark in other["benchmark"].unique().to_pylist()
+        for change in _changes(benchmark, other, run)
+    }
+
+
+def significant_drops(scores: pa.Table) -> list[str]:
+    """A sentence for every headline metric that dropped over all samples, of a table OCR_SCORES.
+
+    Of all the intervals of a table some are on the wrong side by chance: only a benchmark's headline closes a gate.
+    """
+    return [
+        f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
+        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over {row['samples']} samples"
+        for row in headline(scores)
+        if row["dropped"]
+    ]
+
+
+def headline(scores: pa.Table) -> list[Row]:
+    """The rows of the headline metrics over all samples, as far as they have a value."""
+    chosen = (pc.field("slice") == ALL) & pc.field("headline") & pc.field("value").is_valid()
+    return scores.filter(chosen).to_pylist()
+
+
+def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[Score]]:
+    """The samples and scores of a benchmark as the scorers made them, of a table OCR_RUNS; without gold."""
+    samples: dict[str, Sample] = {}
+    scores = []
+    for row in run.filter(pc.field("benchmark") == benchmark).to_pylist():
+        if row["sample"] is not None and row["sample"] not in samples:
+            slices = dict(row["slices"])
+            samples[row["sample"]] = Sample(row["sample"], row["document"], None, slices, _UNKNOWN)
+        named = (row["sample"], row["metric"], row["value"], row["size"], row["skipped_reason"], row["lost"])
+        scores.append(Score(*named, tuple(row["notes"] or ())))
+    return list(samples.values()), scores
+
+
+def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[dict[str, Any]]:
+    changed = {}
+    if previous is not None:
+        changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
+    adapter = ADAPTERS.get(benchmark)
+    for mean in means(*scores_of(benchmark, run)):
+        is_headline = adapter is not None and mean.metric in adapter.headline
+        yield _row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline)
+
+
+def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[Change]:
+    samples, now = scores_of(benchmark, run)
+    return changes(samples, scores_of(benchmark, previous)[1], now)
+
+
+def _row(benchmark: str, mean: Mean, change: Change | None, is_headline: bool) -> dict[str, Any]:
+    row = {
+        "benchmark": benchmark,
+        "metric": mean.metric,
+        "slice": mean.slice,
+        "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
+        "headline": is_headline,
+        "samples": mean.samples,
+        "lost": mean.lost,
+        "value": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "value_of_read": mean.without_lost,
+        "dropped": False,
+        "skipped": mean.skipped,
+        "skipped_reason": mean.skipped_reason,
+    }
+    if change is None:
+        return row
+    return row | {
+        "previous": change.previous,
+        "change": change.change,
+        "change_low": change.low,
+        "change_high": change.high,
+        "dropped": change.worse,
+    }

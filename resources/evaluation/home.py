@@ -1,0 +1,177 @@
+"""A benchmark as a corpus in a home of its own: its pictures in Arrow files, its known answers beside the manifest."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from filelock import FileLock
+
+from resources.errors import KopubError, SourceError
+from resources.evaluation.benchmark import Benchmark, Sample, close_pictures
+from resources.evaluation.gold_file import KnownAnswers, first_by_hash, write_gold
+from resources.files import replace_bytes, replace_file
+from resources.fingerprints import canonical_json, fingerprint
+from resources.layout.given.column import REGIONS, TYPE
+from resources.pages import manifest
+from resources.pages.indexing import index
+from resources.printable import first_line
+from resources.store.shard_store import ShardStore
+
+EVALUATIONS = "evaluations"
+"""Folder of a home with the homes of its evaluations."""
+Progress = Callable[[str], None]
+
+_SHARD_PAGES = 64
+"""So many pictures that a run of hundreds has few shards, and so few that one of them is soon finished."""
+_PAGES, _MADE_FROM = "pages", "pages.json"
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        ("file_name", pa.string()),
+        ("license", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
+
+    benchmark: str
+    folder: Path
+    limit: int | None = None
+
+    def home(self, home: Path) -> Path:
+        """Where it is read, of the platform whose home is `home`: one folder for each of the three."""
+        source = self.folder.resolve()
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
+        part = "" if self.limit is None else f"-first-{self.limit}"
+        return home / EVALUATIONS / self.benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
+
+    def place(self, home: Path, profile: str) -> Path:
+        """Where the tables of a profile lie."""
+        return self.home(home) / "profiles" / profile
+
+    def store(self, home: Path, profile: str) -> ShardStore:
+        """The tables that a profile made of it; there may be none yet."""
+        return ShardStore(url=str(self.place(home, profile) / "store"))
+
+    @property
+    def command(self) -> str:
+        """What a person types to evaluate it."""
+        limit = f" --limit {self.limit}" if self.limit else ""
+        return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
+
+    def is_indexed(self, home: Path) -> bool:
+        """Whether it was ever made a corpus."""
+        return (self.home(home) / manifest.NAME).is_file() and (self.home(home) / manifest.GOLD).is_file()
+
+    def gives_regions(self, home: Path) -> bool:
+        """Whether the pages of the indexed benchmark come with their regions."""
+        return json.loads((self.home(home) / _MADE_FROM).read_bytes())["regions"]
+
+
+def prepare(
+    benchmark: Benchmark, home: Path, limit: int | None = None, progress: Progress | None = None
+) -> KnownAnswers:
+    """Make `home` the home of the benchmark: pages, manifest and gold. Pictures that are there already are kept.
+
+    A picture that cannot be read is a page with a problem, which will be quarantined. Raises `SourceError` where
+    there is no sample, or a mixture of samples with and without given regions.
+    """
+    taken = first_by_hash(benchmark, limit)
+    if not taken.samples:
+        raise SourceError(f"{benchmark.name} has no sample{_why(benchmark)}")
+    given = {sample.regions is not None for sample in taken.samples}
+    if len(given) > 1:
+        raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
+    home.mkdir(parents=True, exist_ok=True)
+    with FileLock(home / ".lock"):
+        pages = fingerprint([_made_from(sample, taken.licence) for sample in taken.samples])
+        made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
+        if not _is_indexed(home, made_from):
+            _write_pages(taken, home, given == {True}, progress or _say_nothing)
+            index(str(home / _PAGES), home)
+            replace_bytes(home / _MADE_FROM, made_from)
+        known = KnownAnswers(taken, len(benchmark.samples))
+        write_gold(home / manifest.GOLD, [known])
+    return known
+
+
+def _why(benchmark: Benchmark) -> str:
+    left_out = benchmark.left_out
+    return f": {left_out[0]}{f', and {len(left_out) - 1} more' if len(left_out) > 1 else ''}" if left_out else ""
+
+
+def _say_nothing(line: str) -> None:
+    """For callers that show no progress."""
+
+
+def _made_from(sample: Sample, licence: str) -> list[Any]:
+    """What decides the row of a sample, without opening its picture."""
+    regions = None if sample.regions is None else [[r.label, r.task, list(r.bbox)] for r in sample.regions]
+    picture = sample.picture
+    if picture is None:
+        return [sample.id, sample.document, licence, regions, None]
+    try:
+        stat = picture.path.stat()
+        file = [str(picture.path.absolute()), stat.st_size, stat.st_mtime_ns]
+    except (OSError, ValueError):
+        file = [str(picture.path)]
+    return [sample.id, sample.document, licence, regions, [*file, picture.page]]
+
+
+def _is_indexed(home: Path, made_from: bytes) -> bool:
+    try:
+        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
+    except OSError:
+        return False
+
+
+def _write_pages(benchmark: Benchmark, home: Path, given: bool, tell: Progress) -> None:
+    (home / _MADE_FROM).unlink(missing_ok=True)
+    shutil.rmtree(home / _PAGES, ignore_errors=True)
+    schema = _SCHEMA.append(pa.field(REGIONS, TYPE)) if given else _SCHEMA
+    samples, done = iter(benchmark.samples), 0
+    for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
+        replace_file(home / _PAGES / f"pages-{at:04d}.arrow", _writer(shard, benchmark.licence, schema))
+        done += len(shard)
+        tell(f"{done:,} of {len(benchmark.samples):,} pictures")
+    close_pictures()
+
+
+def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with pa.ipc.new_stream(str(path), schema) as writer:
+            for row in _rows(samples, licence, schema):
+                # A batch for each picture: no more than one is in memory.
+                writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
+
+    return write
+
+
+def _rows(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        data, problem = _picture(sample)
+        image = None if data is None else {"bytes": data, "path": None}
+        row = {"id": sample.id, "image": image, "file_name": sample.document, "license": licence, "problem": problem}
+        if REGIONS in schema.names:
+            boxes = [{"label": r.label, "task": r.task.value, "bbox": list(r.bbox)} for r in sample.regions or ()]
+            row[REGIONS] = boxes
+        yield row
+
+
+def _picture(sample: Sample) -> tuple[bytes | None, str | None]:
+    if sample.picture is None:
+        return None, "the benchmark has no picture of it"
+    try:
+        return sample.picture.read(), None
+    except (OSError, ValueError, KopubError) as error:
+        return None, f"{sample.picture.path.name} cannot be read: {first_line(error)}"

@@ -1,0 +1,220 @@
+"""An evaluation as one HTML file that needs nothing else: the worst samples first, gold beside reading."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resources.diff.html import Picture, rendered
+from resources.diff.marks import marked
+from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
+from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml
+from resources.evaluation.metrics import METRICS
+from resources.evaluation.scorers.table_cells import Table, tables_of
+from resources.printable import visible
+
+_TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_LISTED = 2000
+"""Samples that are named."""
+_CHARACTERS = 3000
+"""Of a text: a page of small print."""
+_TABLES, _CELLS = 6, 600
+_CELL = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one profile read, and how well: its name, the reading of every sample, and the scores."""
+
+    profile: str
+    readings: Mapping[str, Reading]
+    scores: Sequence[Score]
+    means: Sequence[Mapping[str, Any]]
+    """Rows of the table OCR_SCORES over all samples."""
+
+
+def render(
+    benchmark: Benchmark,
+    of: int,
+    sides: Sequence[Side],
+    headline: Sequence[str],
+    picture: Callable[[str], Picture | None],
+    most: int,
+) -> str:
+    """The page. The worst `most` samples have pictures and texts; all that a benchmark or a reader says is escaped.
+
+    `headline` are the metrics that order the samples, by the worst of the sides. `picture` is called for the worst
+    alone; a sample may have none.
+    """
+    values = [_values(side) for side in sides]
+    ranked = sorted(
+        benchmark.samples,
+        key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id),
+    )
+    shown = list(headline)
+    return rendered(
+        _TEMPLATE,
+        benchmark=benchmark,
+        of=of,
+        sides=sides,
+        headline=shown,
+        means=_means(sides),
+        listed=[_listed(sample, values, sides, shown) for sample in ranked[:_LISTED]],
+        worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
+        samples=len(benchmark.samples),
+    )
+
+
+def _values(side: Side) -> dict[str, dict[str, Score]]:
+    found: dict[str, dict[str, Score]] = {}
+    for score in side.scores:
+        if score.sample is not None:
+            found.setdefault(score.sample, {})[score.metric] = score
+    return found
+
+
+def _badness(values: Mapping[str, Mapping[str, Score]], sample: Sample, headline: Sequence[str]) -> float:
+    """How far the headline metrics are from the best, the worst of them; 0 where nothing was scored."""
+    of_sample = values.get(sample.id, {})
+    known = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
+    return max((v if m.lower_is_better else 1 - v for m, v in known if v is not None), default=0.0)
+
+
+def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
+    for at, side in enumerate(sides):
+        for row in side.means:
+            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
+    return [{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()]
+
+
+def _listed(
+    sample: Sample, values: Sequence[Mapping[str, Mapping[str, Score]]], sides: Sequence[Side], headline: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "id": sample.id,
+        "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in headline] for of_side in values],
+        "states": [_state(side, sample) for side in sides],
+    }
+
+
+def _figure(score: Score | None) -> str:
+    return "" if score is None else "skipped" if score.value is None else f"{score.value:.3f}"
+
+
+def _state(side: Side, sample: Sample) -> str:
+    """How the page ended, where that is worth a word."""
+    reading = side.readings.get(sample.id)
+    if reading is None or reading.state is None:
+        return "missing"
+    return "" if reading.state == "ok" else str(reading.state)
+
+
+def _worst(
+    sample: Sample,
+    values: Sequence[Mapping[str, Mapping[str, Score]]],
+    sides: Sequence[Side],
+    picture: Picture | None,
+) -> dict[str, Any]:
+    gold = _gold_text(sample)
+    return {
+        "id": sample.id,
+        "slices": ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items())),
+        "picture": picture,
+        "asked": _asked(sample),
+        "sides": [
+            _side(sample, gold, side, of_side.get(sample.id, {})) for side, of_side in zip(sides, values, strict=True)
+        ],
+    }
+
+
+def _side(sample: Sample, gold: str | None, side: Side, scores: Mapping[str, Score]) -> dict[str, Any]:
+    reading = side.readings.get(sample.id, Reading(None, "there is no row of it"))
+    text = reading.text or reading.markdown
+    texts = ([], []) if gold is None else marked(gold, text, _CHARACTERS)
+    if gold is not None and not any(other for part in texts for _, other in part):
+        texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
+    return {
+        "profile": side.profile,
+        "lost": reading.lost,
+        "reason": f"{reading.state or 'missing'}: {reading.reason or 'no reason is given'}" if reading.lost else "",
+        "figures": [(name, _figure(score)) for name, score in scores.items()],
+        "notes": [visible(note, 300) for score in scores.values() for note in score.notes][:_LISTED],
+        "texts": texts,
+        "read": visible(text, _CHARACTERS) if gold is None else "",
+        "tables": _tables(sample, reading),
+    }
+
+
+def _gold_text(sample: Sample) -> str | None:
+    """The gold as text to compare; None where it is questions or facts."""
+    match sample.gold:
+        case PageText(text) | Line(text):
+            return text
+        case Formula(latex):
+            return latex
+        case TableHtml():
+            return None
+        case PageElements(elements):
+            ordered = sorted((e for e in elements if not e.ignored and e.order is not None), key=lambda e: e.order or 0)
+            return "\n\n".join(e.text or e.latex or _cells_text(e.html) for e in ordered)
+        case _:
+            return None
+
+
+def _cells_text(html: str) -> str:
+    return "\n".join("\t".join(row) for table in tables_of(html, pipes=False) for row in _grid(table))
+
+
+def _asked(sample: Sample) -> list[str]:
+    match sample.gold:
+        case Answers(questions):
+            return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
+        case Facts(facts):
+            return [
+                visible(f"{f.id} {f.type}: {', '.join(f'{k} {v}' for k, v in f.fields.items())}", 300) for f in facts
+            ]
+        case _:
+            return []
+
+
+def _fields(fact: Fact) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fact.fields.items())
+
+
+def _tables(sample: Sample, reading: Reading) -> list[dict[str, Any]]:
+    """The tables of the gold beside those that were read, in their order; a cell that differs is marked."""
+    match sample.gold:
+        case TableHtml(html):
+            gold = [html]
+        case PageElements(elements):
+            gold = [element.html for element in elements if element.html and not element.ignored]
+        case _:
+            return []
+    wanted = [table for html in gold for table in tables_of(html, pipes=False)[:1]]
+    read = tables_of(reading.markdown, pipes=False)
+    pairs = []
+    for at in range(min(_TABLES, max(len(wanted), len(read)))):
+        sides = [_grid(tables[at]) if at < len(tables) else [] for tables in (wanted, read)]
+        pairs.append({"gold": _against(sides[0], sides[1]), "read": _against(sides[1], sides[0])})
+    return pairs
+
+
+def _grid(table: Table) -> list[list[str]]:
+    """The texts by row and column; a cell that spans several stands at its upper left corner."""
+    rows = max((row for row, _ in table.texts), default=-1) + 1
+    columns = max((column for _, column in table.texts), default=-1) + 1
+    if rows * columns > _CELLS:
+        rows = max(1, _CELLS // max(1, columns))
+    return [[table.texts.get((row, column), "") for column in range(columns)] for row in range(rows)]
+
+
+def _against(grid: list[list[str]], other: list[list[str]]) -> list[list[tuple[str, bool]]]:
+    def differs(row: int, column: int) -> bool:
+        there = other[row][column] if row < len(other) and column < len(other[row]) else None
+        return there is None or "".join(there.split()) != "".join(grid[row][column].split())
+
+    return [
+        [(visible(text, _CELL), differs(row, column)) for column, text in enumerate(cells)]
+        for row, cells in enumerate(grid)
+    ]

@@ -1,0 +1,148 @@
+"""The two runs of a table of scores that the store keeps: the latest, and the one that it is compared with."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from resources.store.shard_store import ShardStore
+from resources.store.table import Table
+from resources.store.table_source import IsOfCorpus
+
+ALL = "all"
+"""The shard of a table that is made over all shards."""
+
+Contents = Mapping[str, Mapping[str, str]]
+"""By shard and asset, the fingerprint of a table's rows."""
+
+_NOW, _BEFORE = "now", "before"
+_COMMON = 0.99
+"""Share of what two runs measured that must be common to both: in a larger corpus every query is harder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The scores of everything that was measured, what they were measured among, and the fingerprint of both.
+
+    Runs of another `kind` answer another question and are not compared. The next run is compared with the last
+    `accepted` one. A run whose scores dropped is not accepted, so a drop stays a drop until a later run makes up
+    for it.
+    """
+
+    inputs: str
+    table: pa.Table
+    members: Sequence[str]
+    accepted: bool = True
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """The runs of one table of scores.
+
+    `runs` and `members` name the tables that hold a run and what it was measured among, `schema` is that of a run.
+    `compare` makes the scores of a run against another one, `drops` says what in them got significantly worse.
+    `of_what` names for a person what other inputs are, `member` what is measured among.
+    """
+
+    scores: Table
+    runs: str
+    members: str
+    member_column: str
+    schema: pa.Schema
+    compare: Callable[[pa.Table, pa.Table | None], pa.Table]
+    drops: Callable[[pa.Table], list[str]]
+    of_what: str
+    member: str
+
+    def read(self, store: ShardStore, role: str) -> Run | None:
+        """The run in a role; None when there is no whole one, or one of other metrics, which cannot be compared."""
+        if not (store.has(self.runs, role) and store.has(self.members, role)):
+            return None
+        table = store.read(self.runs, role)
+        metadata = store.metadata(self.runs, role)
+        if not table.schema.equals(self.schema):
+            return None
+        if store.metadata(self.members, role).get("inputs") != metadata["inputs"]:
+            return None  # a writer was killed between the two tables
+        members = store.read(self.members, role)[self.member_column].to_pylist()
+        return Run(metadata["inputs"], table, members, metadata["accepted"] == "yes", metadata.get("kind", ""))
+
+    def latest(self, store: ShardStore) -> Run | None:
+        """The run whose scores are in the store."""
+        return self.read(store, _NOW)
+
+    def is_scored(self, store: ShardStore, inputs: str) -> bool:
+        """Whether the scores in the store are those of `inputs`; their comparison then stands."""
+        if not store.has(self.scores.name, ALL):
+            return False
+        if store.metadata(self.scores.name, ALL)["inputs"] != inputs:
+            return False
+        return store.read(self.scores.name, ALL).schema.equals(self.scores.schema)
+
+    def is_of_tables_now(self, store: ShardStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
+        """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
+        return all(
+            shard in keys and is_of_corpus(asset, shard) and store.metadata(asset, shard).get("content") == content
+            for shard, contents in self.measured(store).items()
+            for asset, content in contents.items()
+        )
+
+    def measured(self, store: ShardStore) -> Contents:
+        """What the scores in the store are of; nothing where there are none."""
+        if not store.has(self.scores.name, ALL):
+            return {}
+        return json.loads(store.metadata(self.scores.name, ALL)["measured"])
+
+    def unmeasured(self, store: ShardStore, contents: Contents) -> list[str]:
+        """The shards of `contents` that the scores in the store do not count, or counted with other rows."""
+        measured = self.measured(store)
+        return [
+            shard
+            for shard, current in contents.items()
+            if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
+        ]
+
+    def publish(self, store: ShardStore, run: Run, measured: Contents, accept: bool) -> None:
+        """Write a run and its scores, compared with the last accepted run of other inputs.
+
+        `measured` is what the scores are of. A run that dropped is accepted only when told to `accept`.
+        """
+        now = self.read(store, _NOW)
+        if now and now.accepted and now.inputs != run.inputs:
+            self._write(store, now, _BEFORE)
+        before, compared = self._comparable(self.read(store, _BEFORE), run)
+        scores = self.compare(run.table, before.table if before else None)
+        self._write(store, replace(run, accepted=accept or not self.drops(scores)), _NOW)
+        self.write_scores(store, scores, run.inputs, compared, measured)
+
+    def write_scores(self, store: ShardStore, scores: pa.Table, inputs: str, compared: str, measured: Contents) -> None:
+        """Replace the scores, which are of what was `measured`."""
+        stamp = {"inputs": inputs, "compared": compared, "measured": json.dumps(measured)}
+        store.write(self.scores.name, ALL, scores, stamp)
+
+    def accept(self, store: ShardStore, inputs: str) -> None:
+        """Let later runs be compared with the one now although it dropped, if it is that of `inputs`."""
+        now = self.read(store, _NOW)
+        if now and now.inputs == inputs and not now.accepted:
+            self._write(store, replace(now, accepted=True), _NOW)
+
+    def _write(self, store: ShardStore, run: Run, role: str) -> None:
+        # Both tables name the inputs: one of them alone, or beside another run's, is no run.
+        members = pa.table({self.member_column: pa.array(run.members, pa.string())})
+        store.write(self.members, role, members, {"inputs": run.inputs})
+        metadata = {"inputs": run.inputs, "accepted": "yes" if run.accepted else "no", "kind": run.kind}
+        store.write(self.runs, role, run.table, metadata)
+
+    def _comparable(self, before: Run | None, run: Run) -> tuple[Run | None, str]:
+        """The run to compare with, if any, and what is to be said of it."""
+        if before is None or before.inputs == run.inputs:
+            return None, f"not compared: there is no earlier run of other {self.of_what}"
+        if before.kind != run.kind:
+            return None, "not compared: the run before was scored in another way or against other answers"
+        common = len(set(before.members) & set(run.members))
+        if common < _COMMON * max(len(before.members), len(run.members)):
+            had = f"{len(before.members)} {self.member}, of which {common} are here"
+            return None, f"not compared: the run before had {had}"
+        return before, f"compared with run {before.inputs}"

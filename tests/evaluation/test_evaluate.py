@@ -1,0 +1,299 @@
+"""A benchmark is read by the assets in a home of its own, and scored: nothing is lost, nothing is read twice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kopub_assets.build import build_assets
+from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
+from kopub_cli.evaluation_page import write_page
+from kopub_cli.evaluation_report import as_json_values
+from kopub_cli.main import app
+from resources.code_version import CodeVersion
+from resources.config.settings import Settings, load_settings
+from resources.errors import KopubError, SourceError
+from resources.evaluation import measuring
+from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture, Reading, Sample, Score
+from resources.evaluation.comparison import changes_between
+from resources.evaluation.gold import Line, PageText
+from resources.evaluation.gold_file import KnownAnswers, first_by_hash, read_gold, write_gold
+from resources.evaluation.home import Asked, prepare
+from resources.evaluation.page import Side, render
+from resources.evaluation.predictions import write_predictions
+from resources.evaluation.readings import readings
+from resources.layout.given.detector import GivenLayout
+from resources.layout.regions import Task
+from resources.states import State
+from tests.doubles.readers import KnowingReader
+from tests.support.benchmarks import TEXT, reader, write_pages
+from tests.support.corpora import page_image, pages
+from tests.support.harness import Platform
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "answers", 3)
+
+
+@pytest.fixture
+def platform(tmp_path: Path, answers: Path) -> Platform:
+    """A home whose own corpus is another one."""
+    platform = Platform.of(tmp_path / "home", [pages("own_1")])
+    platform.engines["recognition"] = reader(platform, answers)
+    return platform
+
+
+def evaluated(platform: Platform, folder: Path, limit: int | None = None, **fields: Any) -> Evaluated:
+    asked = Asked("texts", folder, limit)
+    prepared(asked, platform.home)
+    return evaluate(settings_in(_settings(platform, **fields), asked), build_assets)
+
+
+def _settings(platform: Platform, **fields: Any) -> Settings:
+    from dataclasses import replace
+
+    return replace(platform.settings, **fields)
+
+
+def value(evaluated: Evaluated, metric: str = "cer", column: str = "value") -> Any:
+    (row,) = (r for r in evaluated.scores.to_pylist() if (r["metric"], r["slice"]) == (metric, "all"))
+    return row[column]
+
+
+def test_pages_are_read_by_the_assets_in_a_home_of_their_own(platform: Platform, answers: Path):
+    found = evaluated(platform, answers)
+    assert (value(found), value(found, "cer", "samples"), value(found, "cer", "lost")) == (0.0, 3, 0)
+    assert sorted(platform.diary("recognition").pages) == ["p_0", "p_1", "p_2"]
+    assert not (platform.home / "store").exists()
+    assert set(found.settings.store.read("ocr_results", "shard_00")["page_id"].to_pylist()) == {"p_0", "p_1", "p_2"}
+
+
+def test_a_second_run_reads_nothing_and_a_new_scorer_scores_what_was_read(
+    platform: Platform, answers: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first = evaluated(platform, answers)
+    again = evaluated(platform, answers)
+    assert again.run.inputs == first.run.inputs
+    monkeypatch.setattr(measuring, "VERSION", CodeVersion("evaluation", {1: "one", 2: "another"}))
+    rescored = evaluated(platform, answers)
+    assert rescored.run.inputs != first.run.inputs
+    assert rescored.compared.startswith("not compared: the run before was scored in another way")
+    assert len(platform.diary("recognition").pages) == 3
+
+
+def test_failed_quarantined_and_missing_pages_score_worst_and_are_counted(platform: Platform, answers: Path):
+    (answers / "p_1.png").write_bytes(b"no picture")
+    platform.engines["recognition"] = reader(platform, answers, fail="p_2")
+    found = evaluated(platform, answers)
+    assert value(found) == pytest.approx(2 / 3)
+    assert (value(found, "cer", "lost"), value(found, "cer", "value_of_read")) == (2, 0.0)
+    run = {row["sample"]: row for row in found.run.table.to_pylist() if row["metric"] == "cer"}
+    assert [(run[f"p_{at}"]["value"], run[f"p_{at}"]["lost"]) for at in range(3)] == [(0, False), (1, True), (1, True)]
+    assert "quarantined" in run["p_1"]["notes"][0]
+    assert "asked to fail" in run["p_2"]["notes"][0]
+
+
+def test_a_sample_whose_id_cannot_be_used_is_lost_and_not_left_out(platform: Platform, tmp_path: Path):
+    samples = [Sample(each, each, Picture(_picture(tmp_path)), {}, PageText(TEXT)) for each in ("p_0", "../x")]
+    write_pages(tmp_path / "answers", 1)
+    asked = Asked("texts", tmp_path)
+    prepare(Benchmark("texts", "1", "l", "s", samples), asked.home(platform.home))
+    found = evaluate(settings_in(platform.settings, asked), build_assets)
+    assert (value(found, "cer", "samples"), value(found, "cer", "lost")) == (2, 1)
+
+
+def _picture(folder: Path) -> Path:
+    (folder / "picture.png").write_bytes(page_image())
+    return folder / "picture.png"
+
+
+def test_the_limit_takes_the_same_samples_each_time_and_the_report_says_so(platform: Platform, answers: Path):
+    found = evaluated(platform, answers, limit=2)
+    taken = set(platform.diary("recognition").pages)
+    assert len(taken) == 2
+    write_pages(answers, 4)
+    assert taken >= {each.id for each in first_by_hash(_benchmark(answers), 1).samples}
+    known = read_gold(found.settings.corpus.gold or answers)[0]
+    assert (len(known.benchmark.samples), known.of) == (2, 3)
+    shown = as_json_values(Asked("texts", answers, 2), known, [found])
+    assert (shown["samples"], shown["of"]) == (2, 3)
+
+
+def _benchmark(folder: Path) -> Benchmark:
+    from resources.evaluation.registry import load
+
+    return load("texts", folder)
+
+
+def test_two_profiles_are_compared_sample_by_sample(platform: Platform, answers: Path):
+    good = evaluated(platform, answers)
+    bad = evaluated(platform, answers, profile_name="worse", recognition=reader(platform, answers, wrong=5))
+    (change,) = [
+        c
+        for (_, metric, part), c in changes_between(good.run.table, bad.run.table).items()
+        if (metric, part) == ("cer", "all")
+    ]
+    assert change.samples == 3
+    assert change.change == pytest.approx(value(bad))
+    assert change.low > 0
+    assert good.settings.store.url != bad.settings.store.url
+    shown = as_json_values(Asked("texts", answers), KnownAnswers(_benchmark(answers), 3), [good, bad])
+    assert [each["metric"] for each in shown["profiles"][1]["against_the_first"]]
+    assert shown["profiles"][0]["against_the_first"] == []
+
+
+def test_a_run_that_was_killed_goes_on(platform: Platform, answers: Path):
+    diary = platform.diary("recognition")
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - Dagster has its own exception for an interrupt
+        evaluated(platform, answers, recognition=reader(platform, answers, die_after=2))
+    read = set(diary.pages)
+    assert len(read) == 2
+    found = evaluated(platform, answers)
+    assert (value(found, "cer", "samples"), value(found, "cer", "lost")) == (3, 0)
+    assert len(diary.pages) == 3
+
+
+def test_a_picture_that_changed_is_read_again_and_no_other(platform: Platform, answers: Path):
+    evaluated(platform, answers)
+    (answers / "p_1.png").write_bytes(page_image(99))
+    evaluated(platform, answers)
+    assert platform.diary("recognition").pages[3:] == ["p_1"]
+
+
+def test_an_engine_that_cannot_run_is_one_line(platform: Platform, answers: Path):
+    class Broken(KnowingReader):
+        def read(self, pages: Any) -> Any:
+            from resources.errors import EngineError
+
+            raise EngineError("the engine is out of order; repair it")
+
+    broken = Broken(answers=str(answers), diary=str(platform.home / "recognition.diary"))
+    with pytest.raises(KopubError, match=r"^profile cpu: ocr_results: shard_00: the engine is out of order"):
+        evaluated(platform, answers, recognition=broken)
+
+
+def test_regions_that_the_benchmark_gives_are_the_layout(platform: Platform, tmp_path: Path):
+    asked = Asked("lines", tmp_path)
+    region = (GivenRegion("text", Task.TEXT),)
+    benchmark = Benchmark(
+        "lines", "1", "l", "s", [Sample("p_0", "d", Picture(_picture(tmp_path)), {}, Line("x"), region)]
+    )
+    prepare(benchmark, asked.home(platform.home))
+    moved = settings_in(platform.settings, asked)
+    assert isinstance(moved.layout, GivenLayout)
+    (page,) = moved.layout.detect([*_pages(moved)])
+    assert page.regions[0].bbox == (0, 0, 160, 220)
+
+
+def _pages(settings: Settings) -> Any:
+    import hashlib
+
+    data = page_image()
+    with settings.corpus.reader("shard_00") as source:
+        yield source.page("p_0", 0, hashlib.sha256(data).hexdigest())
+
+
+def test_a_benchmark_without_samples_says_why(platform: Platform, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "p_0.png").write_bytes(page_image())
+    with pytest.raises(SourceError, match=r"p_0.png: it is a picture without gold"):
+        prepared(Asked("texts", tmp_path / "empty"), platform.home)
+
+
+def test_gold_is_read_as_it_was_written_and_other_gold_is_another_identity(tmp_path: Path):
+    samples = [Sample("a", "d", None, {"language": "korean"}, PageText("가"))]
+    known = KnownAnswers(Benchmark("texts", "1", "l", "s", samples), 7)
+    write_gold(tmp_path / "gold.parquet", [known])
+    assert read_gold(tmp_path / "gold.parquet") == [known]
+    other = KnownAnswers(Benchmark("texts", "1", "l", "s", [Sample("a", "d", None, {}, PageText("나"))]), 7)
+    assert other.identity != known.identity
+    (tmp_path / "gold.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SourceError, match="holds no known answers"):
+        read_gold(tmp_path / "gold.parquet")
+
+
+def test_predictions_are_what_the_official_scripts_take(platform: Platform, answers: Path, tmp_path: Path):
+    platform.engines["recognition"] = reader(platform, answers, fail="p_2")
+    found = evaluated(platform, answers)
+    read = dict(readings(found.settings.store, found.settings.corpus.manifest.keys))
+    assert write_predictions(tmp_path / "out", _benchmark(answers), read) == 3
+    assert (tmp_path / "out" / "p_0.md").read_text() == f"{TEXT} 0"
+    assert (tmp_path / "out" / "p_2.md").read_text() == ""
+
+
+def test_the_page_escapes_what_a_benchmark_and_a_reader_say(platform: Platform, answers: Path, tmp_path: Path):
+    hostile = "<script>alert(1)</script>"
+    (answers / "p_0.txt").write_text(f"{hostile} 가나다")
+    (answers / "p_<b>.png").write_bytes(page_image(7))
+    (answers / "p_<b>.txt").write_text("가")
+    found = evaluated(platform, answers, recognition=reader(platform, answers, wrong=1))
+    known = KnownAnswers(_benchmark(answers), 4)
+    write_page(tmp_path / "page.html", known, [found], 3)
+    html = (tmp_path / "page.html").read_text()
+    assert "<script" not in html
+    assert "<b>" not in html.replace("<b>of", "")
+    assert "script&gt;alert(1)" in html
+    assert html.count("<article") == 3
+    assert html.count("data:image/webp") == 3
+    assert "http://" not in html and "https://" not in html  # noqa: PT018
+
+
+def test_the_worst_sample_comes_first_and_two_runs_stand_side_by_side(
+    platform: Platform, answers: Path, tmp_path: Path
+):
+    good = evaluated(platform, answers)
+    bad = evaluated(platform, answers, profile_name="worse", recognition=reader(platform, answers, fail="p_2"))
+    write_page(tmp_path / "page.html", KnownAnswers(_benchmark(answers), 3), [good, bad], 1)
+    html = (tmp_path / "page.html").read_text()
+    assert html.index("p_2") < html.index("p_0")
+    assert "worse cer" in html
+    assert "failed: asked to fail" in html
+
+
+def test_the_page_of_1355_samples_is_light():
+    text = "가나다라 마바사 " * 200
+    samples = [Sample(f"p_{at}", f"p_{at}", None, {}, PageText(text)) for at in range(1355)]
+    read = {sample.id: Reading(State.OK, text=text.replace("라", "러")) for sample in samples}
+    side = Side("cpu", read, [Score(sample.id, "cer", 0.1) for sample in samples], [])
+    html = render(Benchmark("texts", "1", "l", "s", samples), 1355, [side], ["cer"], lambda page_id: None, 24)
+    assert html.count("<article") == 24
+    assert len(html) < 500_000
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command line in a home with the cpu profile."""
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "cli"))
+    load_settings.cache_clear()
+    yield lambda *arguments: CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+    load_settings.cache_clear()
+
+
+def test_the_command_prints_json_and_writes_files(command: Any, answers: Path, tmp_path: Path):
+    done = command(
+        "texts", answers, "--limit", 1, "--json", "--html", tmp_path / "e.html", "--predictions", tmp_path / "p"
+    )
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert (shown["samples"], shown["of"], [each["profile"] for each in shown["profiles"]]) == (1, 3, ["cpu"])
+    assert len(list((tmp_path / "p").glob("*.md"))) == 1
+    assert (tmp_path / "e.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("textz", "."), "textz"),
+        (("texts", "/nowhere"), "/nowhere"),
+        (("texts", ".", "--profile", "cpu", "--profile", "cpu"), "two profiles are called cpu"),
+        (("texts", ".", "--profile", "cray"), "cray"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_line(command: Any, arguments: tuple[str, ...], says: str):
+    done = command(*arguments)
+    assert isinstance(done.exception, KopubError)
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)

@@ -1,0 +1,144 @@
+"""The asset `ocr_scores`: it is there where pages have known answers, and compares a run with the one before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kopub_cli.status import reading_lines
+from resources.config.configured import configured
+from resources.config.gates import Gates
+from resources.evaluation.benchmark import Benchmark, Sample
+from resources.evaluation.gold import PageText
+from resources.evaluation.gold_file import KnownAnswers, read_gold, write_gold
+from resources.pages.manifest import GOLD, SAMPLES, Manifest
+from tests.support.benchmarks import TEXT, reader, write_pages
+from tests.support.harness import Platform, Prepared
+from tools import samples_gold
+
+UPSTREAM = "*ocr_scores"
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Two shards of pages whose texts are known, read without a mistake and scored."""
+    home = tmp_path_factory.mktemp("scored") / "home"
+    answers = write_pages(home / "answers", COUNT)
+    rows = [(f"p_{at}", (answers / f"p_{at}.png").read_bytes()) for at in range(COUNT)]
+    platform = Platform.of(home, [rows[:4], rows[4:]])
+    write_gold(home / GOLD, [known(COUNT)])
+    platform.engines["recognition"] = reader(platform, answers)
+    assert platform.run(UPSTREAM, last="shard_01").success
+    return Prepared(platform)
+
+
+def known(count: int) -> KnownAnswers:
+    samples = [Sample(f"p_{at}", f"p_{at}", None, {}, PageText(f"{TEXT} {at}")) for at in range(count)]
+    return KnownAnswers(Benchmark("texts", "1", "l", "s", samples), count)
+
+
+@pytest.fixture
+def platform(built: Prepared) -> Platform:
+    return built.renewed()
+
+
+def upgrade(platform: Platform, **fields: Any) -> dg.ExecuteInProcessResult:
+    platform.engines["recognition"] = reader(platform, platform.home / "answers", **fields)
+    result = platform.run(UPSTREAM, last="shard_01")
+    assert result.success
+    return result
+
+
+def row(platform: Platform, metric: str = "cer") -> dict[str, Any]:
+    table = platform.store.read("ocr_scores", "all").to_pylist()
+    return next(each for each in table if (each["metric"], each["slice"]) == (metric, "all"))
+
+
+def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    (event,) = result.asset_materializations_for_node("ocr_scores")
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def passed(result: dg.ExecuteInProcessResult) -> bool:
+    checks = result.get_asset_check_evaluations()
+    return next(each.passed for each in checks if each.asset_key.path[-1] == "ocr_scores")
+
+
+def test_a_corpus_without_known_answers_has_no_such_asset(tmp_path: Path, platform: Platform):
+    names = {asset.key.path[-1] for asset in platform.assets}
+    (platform.home / GOLD).unlink()
+    assert names - {asset.key.path[-1] for asset in platform.assets} == {"ocr_scores"}
+
+
+def test_scores_are_plotted_and_compared_with_the_last_run(platform: Platform):
+    assert (row(platform)["value"], row(platform)["samples"], row(platform)["previous"]) == (0.0, COUNT, None)
+    result = upgrade(platform, wrong=2)
+    found = metadata(result)
+    assert found["texts_cer"] == row(platform)["value"] > 0
+    assert (found["samples"], found["lost"], found["computed"]) == (COUNT, 0, COUNT)
+    assert row(platform)["previous"] == 0.0
+    assert row(platform)["dropped"]
+    assert not passed(result)
+
+
+def test_a_second_run_computes_nothing(platform: Platform):
+    assert metadata(platform.run("ocr_scores", first=None))["computed"] == 0
+
+
+def test_a_drop_stays_a_drop_until_it_is_accepted(platform: Platform):
+    upgrade(platform, wrong=2)
+    assert not passed(upgrade(platform, wrong=3))
+    platform.engines["gates"] = configured(Gates, override="known")
+    upgrade(platform, wrong=3)
+    platform.engines["gates"] = Gates()
+    assert passed(upgrade(platform, wrong=3, blank="  "))
+    assert row(platform)["change"] == 0.0
+
+
+def test_a_shard_that_was_not_read_is_lost_and_named(platform: Platform):
+    for asset in ("ocr_results", "parsed_texts"):
+        (platform.home / "store" / asset / "shard_01.parquet").unlink()
+    found = metadata(platform.run("ocr_scores", first=None))
+    assert (row(platform)["lost"], row(platform)["value"]) == (4, 0.5)
+    assert "shard_01 was not read to the end: its samples are lost" in found["measured"]
+
+
+def test_other_gold_is_not_compared(platform: Platform):
+    write_gold(platform.home / GOLD, [known(COUNT - 1)])
+    found = metadata(platform.run("ocr_scores", first=None))
+    assert found["compared"].startswith("not compared")
+
+
+def test_status_says_how_well_pages_are_read(platform: Platform):
+    lines, drops = reading_lines(platform.settings, lambda asset, shard: True)
+    assert lines == [
+        f"reading  texts cer 0.000 of {COUNT} samples, 0 not read; texts bag_f1 1.000 of {COUNT} samples, 0 not read"
+    ]
+    assert drops == []
+    upgrade(platform, wrong=2)
+    assert "texts is read worse" in reading_lines(platform.settings, lambda asset, shard: True)[1][0]
+
+
+def test_the_samples_have_gold_for_every_page():
+    assert samples_gold.is_current(), "run python -m tools.samples_gold"
+    texts, facts = read_gold(SAMPLES / GOLD)
+    assert (texts.benchmark.name, facts.benchmark.name) == ("texts", "facts")
+    ids = {sample.id for sample in texts.benchmark.samples}
+    assert len(ids) == Manifest.read(SAMPLES / "shards.json").rows == 12
+    assert {sample.id for sample in facts.benchmark.samples} == ids
+
+
+def test_every_fact_holds_in_the_gold_text_and_tables_have_their_own():
+    """A fact that does not hold of what is printed would punish a reader that is right."""
+    for line in (SAMPLES / "gold" / "facts.jsonl").read_text("utf-8").splitlines():
+        fact = json.loads(line)
+        text = (SAMPLES / "gold" / f"{fact['pdf'].removesuffix('.pdf')}_{fact['page']}.txt").read_text("utf-8")
+        flat = " ".join(text.split())
+        named = [value for name, value in fact.items() if name not in ("pdf", "page", "id", "type", "checked")]
+        for value in (value for value in named if isinstance(value, str)):
+            assert (value in flat) == (fact["type"] != "absent"), fact
+        if fact["type"] == "order":
+            assert flat.find(fact["before"]) < flat.rfind(fact["after"]), fact

@@ -1,0 +1,35 @@
+"""A benchmark of a few drawn pages with texts, and a platform whose reader knows them."""
+
+from pathlib import Path
+from typing import Any
+
+from resources.config.configured import configured
+from resources.config.gates import Gates
+from tests.doubles.engines import OneRegionLayout
+from tests.doubles.readers import KnowingReader
+from tests.support.corpora import page_image
+from tests.support.harness import Platform
+
+TEXT = "가나다라마바사아자차카타파하 12,345원 ABCDEFGHIJ"
+
+
+def write_pages(folder: Path, count: int) -> Path:
+    """Pictures p_0.png, p_1.png, ... with their texts, each of a document of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for at in range(count):
+        (folder / f"p_{at}.png").write_bytes(page_image(at))
+        (folder / f"p_{at}.txt").write_text(f"{TEXT} {at}", "utf-8")
+    return folder
+
+
+def reader(platform: Platform, answers: Path, **fields: Any) -> KnowingReader:
+    """A reader of these answers that notes what it reads in the platform's diary."""
+    diary = str(platform.home / "recognition.diary")
+    return configured(KnowingReader, answers=str(answers), diary=diary, **fields)
+
+
+def guarded(platform: Platform, answers: Path, **gates: Any) -> None:
+    """Let the benchmark of a folder guard the platform's corpus."""
+    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(answers)}, **gates)
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"))
+    platform.engines["recognition"] = reader(platform, answers)

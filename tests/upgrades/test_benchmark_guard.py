@@ -1,0 +1,169 @@
+"""A benchmark guards the corpus: an upgrade that reads it worse is not made at night, and one as good is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kopub_cli.plan import evaluation_lines, planned
+from resources.config.configured import configured
+from resources.config.gates import Gates
+from resources.release.card.reading import reading_scores
+from resources.store.corpus_tables import BENCHMARKS
+from tests.support.benchmarks import TEXT, guarded, reader, write_pages
+from tests.support.harness import Platform, Prepared
+from tests.support.nights import Nights
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """One shard of all assets, whose reader was evaluated on eight documents."""
+    home = tmp_path_factory.mktemp("guard") / "home"
+    answers = write_pages(home / "answers", 8)
+    platform = Platform.of(home, [[("p_0", (answers / "p_0.png").read_bytes())]])
+    guarded(platform, answers)
+    assert platform.run("*", "shard_00").success
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(built: Prepared) -> Platform:
+    return built.renewed()
+
+
+def upgrade(platform: Platform, **fields: Any) -> None:
+    platform.engines["recognition"] = reader(platform, platform.home / "answers", **fields)
+
+
+def night(platform: Platform) -> list[set[str]]:
+    """What the ticks of a night request, one after the other, when each is made at once."""
+    nights, requested = Nights(platform), []
+    assert nights.tick(0) == {}
+    for step in range(8):
+        found = nights.tick(3 + step / 10)
+        if not found:
+            break
+        requested.append(set(found))
+        for asset, shards in found.items():
+            if not shards:
+                assert platform.run(asset, first=None).success
+        nights.make({asset: shards for asset, shards in found.items() if shards})
+    return requested
+
+
+def test_the_first_build_evaluates_the_reader_before_the_release(platform: Platform):
+    assert (platform.home / "evaluations" / "texts").is_dir()
+    (shown,) = planned(platform.settings)["evaluations"]
+    assert (shown["current"], shown["closed"], shown["why"]) == (True, [], [])
+
+
+def test_a_reader_as_good_is_evaluated_first_and_then_the_night_goes_on(platform: Platform):
+    upgrade(platform, blank="  ")
+    first, second, *rest = night(platform)
+    assert first == {BENCHMARKS}
+    assert second >= {"ocr_results"}
+    assert any("hf_release" in each for each in rest)
+
+
+def test_a_reader_that_reads_worse_stops_the_night_until_it_is_taken_back(platform: Platform):
+    upgrade(platform, wrong=5)
+    assert night(platform) == [{BENCHMARKS}]
+    read = platform.diary("recognition").pages
+    assert night(platform) == []
+    assert platform.diary("recognition").pages == read
+    (shown,) = planned(platform.settings)["evaluations"]
+    assert shown["current"]
+    assert "texts is read worse: cer went from 0.0000 by +0." in shown["closed"][0]
+    upgrade(platform)
+    assert night(platform)[0] == {BENCHMARKS}
+    assert planned(platform.settings)["evaluations"][0]["closed"] == []
+
+
+def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(platform: Platform):
+    upgrade(platform, wrong=5)
+    guarded_with(platform, override="the new model is a tenth of the cost")
+    first, second, *_ = night(platform)
+    assert (first, "ocr_results" in second) == ({BENCHMARKS}, True)
+    guarded_with(platform)
+    assert planned(platform.settings)["evaluations"][0]["closed"] == []
+
+
+def guarded_with(platform: Platform, **gates: Any) -> None:
+    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(platform.home / "answers")}, **gates)
+
+
+def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platform):
+    upgrade(platform, version=2)
+    (shown,) = planned(platform.settings)["evaluations"]
+    assert not shown["current"]
+    assert any("recognition.version 1 -> 2" in line for line in shown["why"])
+    assert shown["pages"] == 8
+    assert shown["seconds"] is not None
+    assert shown["command"].startswith("kopub evaluate texts ")
+    (line,) = evaluation_lines([shown])
+    assert line.startswith(f"evaluation texts of {platform.home / 'answers'}: stale, ocr_results: recognition.version")
+    assert line.endswith(shown["command"])
+
+
+def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgraded(platform: Platform):
+    write_pages(platform.home / "others", 2)
+    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(platform.home / "others")})
+    (shown,) = planned(platform.settings)["evaluations"]
+    assert shown["why"] == ["this profile has not been scored on it"]
+    assert night(platform)[0] == {BENCHMARKS}
+
+
+def test_another_embedding_needs_no_evaluation(platform: Platform):
+    from tests.doubles.engines import UnitEmbedder
+
+    platform.engines["embedding"] = UnitEmbedder(dim=8)
+    assert BENCHMARKS not in night(platform)[0]
+
+
+def scores(platform: Platform) -> tuple[list[Any], list[str]]:
+    settings = platform.settings
+    made_from = json.loads(settings.store.metadata("hf_release", "shard_00")["made_from"])
+    found = reading_scores(settings.corpus, settings.store, settings.gates, "cpu", {"shard_00": made_from})
+    return list(found[0]), found[1]
+
+
+def test_the_card_has_the_scores_and_a_drop_keeps_a_release_off_the_hub(platform: Platform):
+    tables, problems = scores(platform)
+    assert (len(tables), problems) == (1, [])
+    card = (platform.home / "release" / "README.md").read_text()
+    assert "| texts | cer | lower | 8 | 0 | 0.0000 |" in card
+    upgrade(platform, wrong=5)
+    result = platform.run("*", "shard_00")
+    (event,) = result.asset_materializations_for_node("hf_release")
+    assert "texts is read worse" in str(event.metadata["keeps_it_off_the_hub"].value)
+    _, problems = scores(platform)
+    assert "texts is read worse" in problems[0]
+    assert "texts is read worse" in (platform.home / "release" / "README.md").read_text()
+
+
+def test_a_release_that_another_reader_made_was_not_measured(platform: Platform):
+    upgrade(platform, version=2)
+    assert platform.run("ocr_results,parsed_texts,corpus_text_embeddings", "shard_00").success
+    _, problems = scores(platform)
+    assert problems == [
+        "the benchmark texts was not read by what made this release: "
+        f"kopub evaluate texts {platform.home / 'answers'} --limit 200"
+    ]
+
+
+def test_the_check_says_what_got_worse(platform: Platform):
+    upgrade(platform, wrong=5)
+    result = platform.run(BENCHMARKS, first=None)
+    (check,) = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert check.severity == dg.AssetCheckSeverity.WARN
+    (event,) = result.asset_materializations_for_node(BENCHMARKS)
+    assert event.metadata["texts_cer"].value == pytest.approx(5 / len("".join(f"{TEXT} 0".split())), abs=0.02)
+
+
+def test_a_folder_that_is_gone_fails_in_one_line(platform: Platform, tmp_path: Path):
+    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(tmp_path / "nowhere")})
+    result = platform.run(BENCHMARKS, first=None)
+    assert not result.success
