@@ -18,6 +18,8 @@ ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # A recipe tells that the encoder is on, so only a profile turns it on, not the shell of a first user.
     SWITCH: "0",
+    # Threads that wait for work would spin, and take the cores that decode pages: half of 16 on an H200.
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
 """What a server's environment gets unless the profile's `env` says otherwise."""
 

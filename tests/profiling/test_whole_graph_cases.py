@@ -27,7 +27,8 @@ def test_a_profile_with_random_weights_loads(tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "weights"
     folder.mkdir()
     h200 = read_profile(profile_path("h200"))
-    random = dict.fromkeys(("layout", "recognition", "embedding"), str(folder))
+    sections: list[str] = ["layout", "recognition", "embedding"]
+    random = dict.fromkeys(sections, str(folder))
     profile = changed(h200, random, {"recognition.server.replicas": 4, "embedding.server.extra_flags+": ["--x"]})
     settings = Settings.of(tmp_path, profile)
     assert isinstance(settings.layout, GridLayout)
