@@ -14,8 +14,6 @@ decides a score is named here, since implementations that leave one of it out di
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from apted import APTED, Config
-from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
 from rapidfuzz.distance import Levenshtein
 
 if TYPE_CHECKING:
@@ -49,8 +47,25 @@ class _Node:
         return self.tag, self.colspan, self.rowspan, self.content, self.children
 
 
-class _Costs(Config):
-    def rename(self, node1: _Node, node2: _Node) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
+class _Costs:
+    """What apted asks of its configuration. A node that is only in one tree costs 1."""
+
+    valuecls = float
+
+    @staticmethod
+    def delete(node: _Node) -> int:
+        return 1
+
+    @staticmethod
+    def insert(node: _Node) -> int:
+        return 1
+
+    @staticmethod
+    def children(node: _Node) -> Sequence[_Node]:
+        return node.children
+
+    @staticmethod
+    def rename(node1: _Node, node2: _Node) -> float:
         if (node1.tag, node1.colspan, node1.rowspan) != (node2.tag, node2.colspan, node2.rowspan):
             return 1.0
         first, second = node1.content, node2.content
@@ -66,6 +81,8 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
 
     Both are whole HTML documents. Raises `ValueError` for a span that is no number.
     """
+    from apted import APTED
+
     wanted, read = table_of(gold), table_of(text)
     if wanted is None or read is None:
         return 0.0
@@ -86,6 +103,8 @@ def node_pairs(gold: str, text: str) -> int:
 
 def table_of(document: str) -> "HtmlElement | None":
     """The first `table` directly in the body; None where there is none, or nothing that can be parsed."""
+    from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
+
     if not document.strip():
         return None
     parser = html.HTMLParser(remove_comments=True, encoding="utf-8")
