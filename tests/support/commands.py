@@ -17,7 +17,7 @@ def kopub(environment: Mapping[str, str], *command: str) -> subprocess.Completed
     load_settings.cache_clear()
     others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     with (
-        patch.dict(os.environ, others | environment, clear=True),
+        patch.dict(os.environ, {**others, **environment}, clear=True),
         patch.object(sys, "argv", ["kopub", *command]),
         redirect_stdout(StringIO()) as said,
         redirect_stderr(StringIO()) as complained,

@@ -56,9 +56,9 @@ def _command(command: Sequence[str], environment: Mapping[str, str], streams: Se
         else:
             found = next(iter(metadata.entry_points(group="console_scripts", name=Path(name).name)))
             sys.exit(found.load()())
-    except Exception:
+    except Exception as error:
         # A command may have said how errors of this process are shown.
-        sys.excepthook(*sys.exc_info())
+        sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
 
 
