@@ -133,9 +133,8 @@ def test_doubts_are_of_the_new_corpus(
 
 def test_export_and_publish_refuse_a_mixture(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     assert platform.run(SEARCHED, first="shard_00").success
-    with pytest.raises(
-        KopubError, match=r"^raw_pages of shard_01 was made from another corpus than .* run `kopub run`"
-    ):
+    line = r"^raw_pages of shard_01 was made from another corpus than .* run `kopub run`"
+    with pytest.raises(KopubError, match=line):
         require_indexed(settings(platform, monkeypatch), ASSETS)
 
 

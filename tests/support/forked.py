@@ -1,4 +1,4 @@
-"""Commands in processes that begin with the platform imported: processes all the same, but for two seconds each."""
+"""Commands in processes of their own, which begin with the platform imported."""
 
 import multiprocessing
 import os
