@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,16 @@ class AnswerCache:
         """Add a page's answers, all or none."""
         today = _today()
         rows = [
-            (key, *astuple(each.answer), each.attempts, each.seconds, each.scale, today)
+            (
+                key,
+                each.answer.text,
+                each.answer.finish_reason,
+                each.answer.tokens,
+                each.attempts,
+                each.seconds,
+                each.scale,
+                today,
+            )
             for key, each in answers.items()
         ]
         with self._lock, _usable(self._path), self._database:
