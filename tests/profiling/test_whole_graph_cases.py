@@ -16,7 +16,8 @@ def test_a_case_has_its_own_shards_and_changes():
     assert (case_of("warm", 2).shards, case_of("shards8", 2).shards) == (2, 8)
     case = case_of("ocr+recognition.line_height=24+recognition.in_flight=512", 2)
     assert (case.base, case.name) == ("ocr", "ocr+recognition.line_height=24+recognition.in_flight=512")
-    assert case.changes == {"recognition.line_height": 24, "recognition.in_flight": 512}
+    changes = {"recognition.server.gpus": [0], "recognition.line_height": 24, "recognition.in_flight": 512}
+    assert case.changes == changes
     with pytest.raises(SystemExit, match="there is no case 'hot'"):
         case_of("hot", 2)
 
