@@ -3,9 +3,9 @@
 import click
 import dagster as dg
 
-from kopub_assets import command_line
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.running import command_line
 from kopub_assets.upgrades.sensor import with_upgrades
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError

@@ -6,15 +6,15 @@ from typing import Any
 
 import dagster as dg
 
-from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.evaluations.running import Build, Evaluated, evaluate, prepared, settings_in
 from kopub_assets.materialize.dagster_assets import OWNERS
-from kopub_assets.materialize.progress import NOBODY, watched_by, watcher
 from kopub_assets.materialize.score_tables import NO_DROP, drop_check, shown
+from kopub_assets.running.command_line import canceled_when_stopped
+from kopub_assets.running.progress import NOBODY, watched_by, watcher
 from resources.config.settings import Settings
 from resources.errors import KopubError
-from resources.evaluation.comparison import headline, significant_drops
-from resources.evaluation.guards import guards
+from resources.evaluation.runs.comparison import headline, significant_drops
+from resources.evaluation.runs.guards import guards
 from resources.store.corpus_tables import BENCHMARKS
 
 

@@ -17,13 +17,13 @@ from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.costs import Account
-from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.provenance import footer_of
 from kopub_assets.materialize.rows import Work
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
+from kopub_assets.running.progress import watcher
 from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.errors import GateClosed

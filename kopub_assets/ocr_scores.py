@@ -6,17 +6,17 @@ from typing import Any
 
 import dagster as dg
 
-from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.raw_pages import RawPages
+from kopub_assets.running.command_line import canceled_when_stopped
+from kopub_assets.running.progress import watcher
 from resources.config.gates import Gates
 from resources.errors import KopubError
 from resources.evaluation.aggregate import ALL as EVERY
-from resources.evaluation.comparison import significant_drops
-from resources.evaluation.gold_file import KnownAnswers, read_gold
-from resources.evaluation.measuring import Measured, measure
+from resources.evaluation.runs.comparison import significant_drops
+from resources.evaluation.runs.gold_file import KnownAnswers, read_gold
+from resources.evaluation.runs.measuring import Measured, measure
 from resources.evaluation.scoring import VERSION
 from resources.pages.corpus import Corpus
 from resources.scores.history import ALL

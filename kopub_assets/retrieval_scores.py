@@ -6,12 +6,12 @@ from typing import Any
 
 import dagster as dg
 
-from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
+from kopub_assets.running.command_line import canceled_when_stopped
+from kopub_assets.running.progress import watcher
 from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.embedding.base import Embedder

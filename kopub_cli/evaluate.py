@@ -15,8 +15,8 @@ from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
-    from resources.evaluation.gold_file import KnownAnswers
-    from resources.evaluation.home import Asked
+    from resources.evaluation.runs.gold_file import KnownAnswers
+    from resources.evaluation.runs.home import Asked
 
 
 def evaluate(
@@ -39,8 +39,8 @@ def evaluate(
     below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
     nothing, and a new scorer scores what was read before.
     """
-    from kopub_cli.evaluation_report import as_json_values, show
-    from resources.evaluation.home import Asked
+    from kopub_cli.display.evaluation_report import as_json_values, show
+    from resources.evaluation.runs.home import Asked
 
     out = Console(stderr=as_json)
     if benchmark == "list":
@@ -52,7 +52,7 @@ def evaluate(
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
-        from kopub_cli.evaluation_page import write_page
+        from kopub_cli.display.evaluation_page import write_page
 
         write_page(html, known, evaluated, pages)
         out.print(f"{html}", markup=False, highlight=False, soft_wrap=True)
@@ -86,7 +86,7 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
     from kopub_assets.build import build_assets
     from kopub_assets.evaluations.running import evaluate as read_and_score
     from kopub_assets.evaluations.running import prepared, settings_in
-    from kopub_cli.evaluation_progress import reading
+    from kopub_cli.display.evaluation_progress import reading
 
     with out.status(f"{asked.benchmark} of {asked.folder}") as status:
         known = prepared(asked, chosen[0].home, status.update)
@@ -100,10 +100,10 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
 
 def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evaluated]", out: Console) -> None:
     """Of several profiles each has a folder of its own."""
-    from resources.evaluation.home import first_by_hash
-    from resources.evaluation.predictions import write_predictions
-    from resources.evaluation.readings import readings
     from resources.evaluation.registry import load
+    from resources.evaluation.runs.home import first_by_hash
+    from resources.evaluation.runs.predictions import write_predictions
+    from resources.evaluation.runs.readings import readings
 
     taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
     for each in evaluated:

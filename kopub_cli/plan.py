@@ -47,7 +47,7 @@ def plan(
 
 def untested(settings: "Settings") -> bool:
     """Whether the profile uses a GPU, and one of its engines was never tested as it is."""
-    from resources import self_tests
+    from resources.store import self_tests
 
     engines = settings.engines.values()
     return any(each.gpus and self_tests.find(settings.home, each.recipe()) is None for each in engines)

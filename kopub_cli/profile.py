@@ -16,7 +16,7 @@ from resources.errors import KopubError
 from resources.printable import visible
 
 if TYPE_CHECKING:
-    from kopub_cli.profiled import Profiled
+    from kopub_cli.display.profiled import Profiled
     from resources.config.settings import Settings
     from resources.profiling.picture import Table
     from resources.profiling.sample_home import SampleHome
@@ -32,7 +32,7 @@ def profile(
     """Run the graph on some pages in a home of its own, and show what each stage takes and what limits it."""
     import shutil
 
-    from kopub_cli.profiled import page_of, profiled, tables
+    from kopub_cli.display.profiled import page_of, profiled, tables
     from resources.profiling.sample_home import make_sample_home, own_environment
 
     settings, console = open_settings(), Console()
@@ -54,7 +54,7 @@ def profile(
 
 def _run(settings: "Settings", home: "SampleHome"):
     """Run the stages on the pages; when it began and ended, and what was observed. Raises `KopubError`."""
-    from kopub_cli.profiled import stages_to_run
+    from kopub_cli.display.profiled import stages_to_run
     from resources.profiling.observer import Observer
 
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run())]

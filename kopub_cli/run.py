@@ -16,7 +16,7 @@ from resources.pages.documents.pdf import DPI
 if TYPE_CHECKING:
     import dagster as dg
 
-    from kopub_assets.forecast import Forecast
+    from kopub_assets.running.forecast import Forecast
     from resources.config.settings import Settings
 
 _SCORES_SECONDS = 2.0
@@ -59,9 +59,9 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     Raises `KopubError`: for a wrong name, and when a shard failed, after the others are made.
     """
     from definitions import definitions_of
-    from kopub_assets.execution import chosen, execute, shard_ranges
-    from kopub_assets.materialize.progress import watched_by
-    from kopub_cli.run_display import RunDisplay
+    from kopub_assets.running.execution import chosen, execute, shard_ranges
+    from kopub_assets.running.progress import watched_by
+    from kopub_cli.display.run_display import RunDisplay
     from resources.store.reachable import require_reachable
 
     require_reachable(settings.store.url)
@@ -92,7 +92,7 @@ def _counted(shards: int) -> str:
 
 def _listed(shards: str, keys: Sequence[str]) -> list[str]:
     """The shards that `a,b...d` names. Raises `KopubError` for a range whose ends are none."""
-    from kopub_assets.execution import chosen
+    from kopub_assets.running.execution import chosen
 
     found: list[str] = []
     for part in filter(None, (part.strip() for part in shards.split(","))):
@@ -109,7 +109,7 @@ def _listed(shards: str, keys: Sequence[str]) -> list[str]:
 
 def _forecast(settings: "Settings", assets: Sequence[str], shards: Sequence[str]) -> "Forecast":
     """What is likely to be computed, and what it is likely to take."""
-    from kopub_assets.forecast import Forecast, Stage
+    from kopub_assets.running.forecast import Forecast, Stage
     from kopub_assets.upgrades.plan import Standing
     from kopub_assets.upgrades.stale_scan import survey
     from resources.store import ledger

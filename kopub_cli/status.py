@@ -170,8 +170,8 @@ def retrieval_lines(
 
 def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
     """How well the pages with known answers are read, if that was measured; and what is read worse than before."""
-    from resources.evaluation.comparison import headline, significant_drops
-    from resources.evaluation.run_history import HISTORY
+    from resources.evaluation.runs.comparison import headline, significant_drops
+    from resources.evaluation.runs.run_history import HISTORY
     from resources.scores.history import ALL
     from resources.store.corpus_tables import OCR_SCORES
 

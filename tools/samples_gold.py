@@ -13,7 +13,7 @@ from resources.evaluation.adapters.facts import KOREAN, parse
 from resources.evaluation.adapters.texts import TEXTS
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import Fact, Facts, PageText
-from resources.evaluation.gold_file import KnownAnswers, write_gold
+from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD, SAMPLES
 
 FOLDER = SAMPLES / "gold"

@@ -7,15 +7,15 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.execution import execute
+from kopub_assets.running.execution import execute
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
-from resources.evaluation.gold_file import KnownAnswers
-from resources.evaluation.home import Asked, prepare
 from resources.evaluation.registry import load
-from resources.evaluation.run_history import HISTORY
+from resources.evaluation.runs.gold_file import KnownAnswers
+from resources.evaluation.runs.home import Asked, prepare
+from resources.evaluation.runs.run_history import HISTORY
 from resources.layout.given.detector import GivenLayout
 from resources.pages.corpus import Corpus
 from resources.printable import first_line

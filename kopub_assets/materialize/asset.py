@@ -10,8 +10,8 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
-from kopub_assets.materialize.gpu_watch import GpuWatch
 from kopub_assets.materialize.provenance import Provenance, footer_of
+from kopub_assets.running.gpu_watch import GpuWatch
 from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.errors import KopubError, StoreError

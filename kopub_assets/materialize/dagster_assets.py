@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.command_line import canceled_when_stopped
 from kopub_assets.materialize.asset import Finished, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
-from kopub_assets.materialize.gpu_watch import gpu_watch
-from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.tested import require_tested
+from kopub_assets.running.command_line import canceled_when_stopped
+from kopub_assets.running.gpu_watch import gpu_watch
+from kopub_assets.running.progress import watcher
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 

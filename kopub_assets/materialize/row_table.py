@@ -13,8 +13,8 @@ from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
 from kopub_assets.materialize.costs import Account
 from kopub_assets.materialize.kept_rows import assembled, keys, unfinished
-from kopub_assets.materialize.progress import watcher
 from kopub_assets.materialize.rows import Key, MadeShard, Progress, Row, RowSpec, Work
+from kopub_assets.running.progress import watcher
 from resources.errors import EngineError
 from resources.fingerprints import canonical_json
 from resources.states import State

@@ -1,9 +1,9 @@
 """Whether an asset's engine passed its self-test: a run refuses one that failed, and names the test to a new one."""
 
 from kopub_assets.materialize.asset import Run, ShardAsset
-from resources import self_tests
 from resources.config.gates import Gates
 from resources.errors import GateClosed
+from resources.store import self_tests
 
 
 def require_tested(asset: ShardAsset, run: Run) -> None:

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
-from resources import self_tests
 from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
-from resources.store import ledger
+from resources.store import ledger, self_tests
 from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS

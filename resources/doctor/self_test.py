@@ -21,8 +21,8 @@ from resources.errors import EngineError
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
 from resources.recognition.base import Recognizer
-from resources.self_tests import SelfTest, keep
 from resources.states import MADE, State
+from resources.store.self_tests import SelfTest, keep
 from resources.texts.plain_text import page_text
 
 ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9

@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from kopub_assets.execution import shard_ranges
-from kopub_assets.forecast import Forecast, Stage
+from kopub_assets.running.execution import shard_ranges
+from kopub_assets.running.forecast import Forecast, Stage
+from kopub_cli.display.run_display import RunDisplay
 from kopub_cli.run import run_assets
-from kopub_cli.run_display import RunDisplay
 from resources.config.configured import configured
 from resources.errors import KopubError
 from resources.states import State

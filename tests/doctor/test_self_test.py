@@ -14,7 +14,6 @@ from kopub_assets.materialize.tested import require_tested
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
-from resources import self_tests
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.doctor.finding import Finding, Level
@@ -26,6 +25,7 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
 from resources.pages.queries import Query
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.store import self_tests
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
 from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform, failure

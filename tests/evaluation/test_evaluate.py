@@ -9,21 +9,21 @@ from typer.testing import CliRunner
 
 from kopub_assets.build import build_assets
 from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
-from kopub_cli.evaluation_page import write_page
-from kopub_cli.evaluation_report import as_json_values
+from kopub_cli.display.evaluation_page import write_page
+from kopub_cli.display.evaluation_report import as_json_values
 from kopub_cli.main import app
 from resources.code_version import CodeVersion
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError, SourceError
-from resources.evaluation import measuring
 from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture, Reading, Sample, Score
-from resources.evaluation.comparison import changes_between
 from resources.evaluation.gold import Line, PageText
-from resources.evaluation.gold_file import KnownAnswers, first_by_hash, read_gold, write_gold
-from resources.evaluation.home import Asked, prepare
-from resources.evaluation.page import Side, render
-from resources.evaluation.predictions import write_predictions
-from resources.evaluation.readings import readings
+from resources.evaluation.runs import measuring
+from resources.evaluation.runs.comparison import changes_between
+from resources.evaluation.runs.gold_file import KnownAnswers, first_by_hash, read_gold, write_gold
+from resources.evaluation.runs.home import Asked, prepare
+from resources.evaluation.runs.page import Side, render
+from resources.evaluation.runs.predictions import write_predictions
+from resources.evaluation.runs.readings import readings
 from resources.layout.given.detector import GivenLayout
 from resources.layout.regions import Task
 from resources.states import State

@@ -12,7 +12,7 @@ from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import PageText
-from resources.evaluation.gold_file import KnownAnswers, read_gold, write_gold
+from resources.evaluation.runs.gold_file import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.harness import Platform, Prepared

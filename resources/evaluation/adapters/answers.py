@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation import answer_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, parquet_rows, pictures, read_json, with_suffix
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import Answers, Question
+from resources.evaluation.sample_scores import answers as answer_scores
 
 _DENSE = "HME100k"
 """The set of handwritten formulas, which OCRBench compares with their case and without blanks."""

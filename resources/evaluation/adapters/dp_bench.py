@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation import dp_bench_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, read_json, with_suffix
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import Element, PageElements
+from resources.evaluation.sample_scores import dp_bench as dp_bench_scores
 
 _CATEGORIES = frozenset(
     ("caption", "chart", "equation", "figure", "footer", "footnote", "header", "heading1", "index", "list", "paragraph")

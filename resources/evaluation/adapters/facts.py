@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation import fact_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, read_lines, with_suffix
 from resources.evaluation.adapters.page_files import page_rows
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import Fact, Facts
+from resources.evaluation.sample_scores import facts as fact_scores
 from resources.evaluation.scorers.facts import FORMATS, TYPES, normalized
 
 _TEXTS: Mapping[str, tuple[str, ...]] = {

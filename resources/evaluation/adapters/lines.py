@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from resources.errors import SourceError
-from resources.evaluation import text_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, parquet_rows, with_suffix
 from resources.evaluation.benchmark import Benchmark, GivenRegion
 from resources.evaluation.gold import Line
+from resources.evaluation.sample_scores import texts as text_scores
 from resources.layout.regions import Task
 
 _FIRST = 200

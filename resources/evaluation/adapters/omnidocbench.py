@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation import element_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, read_json
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import Element, PageElements
+from resources.evaluation.sample_scores import elements as element_scores
 
 _MASK = "_mask"
 """End of the categories of what the benchmark's authors could not name: neither scored nor wrong to find."""

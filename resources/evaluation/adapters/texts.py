@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from resources.errors import SourceError
-from resources.evaluation import text_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, with_suffix
 from resources.evaluation.adapters.page_files import PageRow, page_rows
 from resources.evaluation.benchmark import Benchmark, Picture
 from resources.evaluation.gold import PageText
+from resources.evaluation.sample_scores import texts as text_scores
 from resources.evaluation.scorers.characters import edit, without_blanks
 from resources.pages.documents.folder import find_documents, is_pdf
 

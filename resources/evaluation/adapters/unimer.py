@@ -4,11 +4,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from resources.errors import SourceError
-from resources.evaluation import region_scores
 from resources.evaluation.adapter import Adapter
 from resources.evaluation.adapters.folders import Gathered, parquet_rows, pictures, with_suffix
 from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture
 from resources.evaluation.gold import Formula
+from resources.evaluation.sample_scores import regions as region_scores
 from resources.layout.regions import Task
 
 _FIRST = 200

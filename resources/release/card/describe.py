@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources import self_tests
 from resources.config.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
@@ -16,6 +15,7 @@ from resources.release.dataset.released_files import published
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
 from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
+from resources.store import self_tests
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from resources.config.gates import Gates
-from resources.evaluation.comparison import significant_drops
-from resources.evaluation.guards import guards, verdict
-from resources.evaluation.run_history import HISTORY
+from resources.evaluation.runs.comparison import significant_drops
+from resources.evaluation.runs.guards import guards, verdict
+from resources.evaluation.runs.run_history import HISTORY
 from resources.pages.corpus import Corpus
 from resources.scores.history import ALL, Contents
 from resources.store.corpus_tables import OCR_SCORES, TABLES

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from kopub_assets.materialize.progress import Watcher, watched_by
+from kopub_assets.running.progress import Watcher, watched_by
 from resources.config.settings import Settings
 
 

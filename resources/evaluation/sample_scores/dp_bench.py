@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from resources.evaluation.adapter import Tools
 from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.gold import PageElements
-from resources.evaluation.pairs import paired, teds_scores
-from resources.evaluation.read_parts import plain_table, read_tables
+from resources.evaluation.sample_scores.pairs import paired, teds_scores
+from resources.evaluation.sample_scores.read_parts import plain_table, read_tables
 from resources.evaluation.scorers import characters
 from resources.layout.regions import Task
 from resources.states import LOST

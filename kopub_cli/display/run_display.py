@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kopub_assets.forecast import Forecast, Stage
-from kopub_assets.materialize.progress import Watcher
+from kopub_assets.running.forecast import Forecast, Stage
+from kopub_assets.running.progress import Watcher
 from kopub_cli.plan import duration
 from resources.printable import visible
 

@@ -13,8 +13,8 @@ from resources.evaluation.adapter import Tools
 from resources.evaluation.aggregate import ALL, means
 from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.gold import Element, PageElements
-from resources.evaluation.pairs import formula_scores, paired, teds_scores
-from resources.evaluation.read_parts import read_formulas, read_tables
+from resources.evaluation.sample_scores.pairs import formula_scores, paired, teds_scores
+from resources.evaluation.sample_scores.read_parts import read_formulas, read_tables
 from resources.evaluation.scorers import characters, omnidocbench
 from resources.evaluation.scorers.layout_boxes import Block, coco_map, find
 from resources.layout.regions import Task

@@ -13,8 +13,8 @@ from resources.printable import visible
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.evaluation.aggregate import Change
-    from resources.evaluation.gold_file import KnownAnswers
-    from resources.evaluation.home import Asked
+    from resources.evaluation.runs.gold_file import KnownAnswers
+    from resources.evaluation.runs.home import Asked
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""
@@ -69,13 +69,13 @@ def as_json_values(asked: "Asked", known: "KnownAnswers", evaluated: "Sequence[E
 
 def drops(evaluated: "Sequence[Evaluated]") -> list[str]:
     """What each profile reads significantly worse than its last accepted run did."""
-    from resources.evaluation.comparison import significant_drops
+    from resources.evaluation.runs.comparison import significant_drops
 
     return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
 
 
 def _changes(first: "Evaluated", other: "Evaluated") -> "Mapping[tuple[str, str, str], Change]":
-    from resources.evaluation.comparison import changes_between
+    from resources.evaluation.runs.comparison import changes_between
 
     return {} if first is other else changes_between(first.run.table, other.run.table)
 

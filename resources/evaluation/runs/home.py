@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from resources.errors import KopubError, SourceError
 from resources.evaluation.benchmark import Benchmark, Sample, close_pictures
-from resources.evaluation.gold_file import KnownAnswers, first_by_hash, write_gold
+from resources.evaluation.runs.gold_file import KnownAnswers, first_by_hash, write_gold
 from resources.files import replace_bytes, replace_file
 from resources.fingerprints import canonical_json, fingerprint
 from resources.layout.given.column import REGIONS, TYPE

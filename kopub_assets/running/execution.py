@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 from dagster._utils.interrupts import capture_interrupts
 
-from kopub_assets.command_line import person_waits, tells_of_interrupt
+from kopub_assets.running.command_line import person_waits, tells_of_interrupt
 from resources.errors import KopubError, did_you_mean
 
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from resources.evaluation.benchmark import Benchmark, Reading, Score
-from resources.evaluation.gold_file import KnownAnswers
-from resources.evaluation.readings import contents, readings
-from resources.evaluation.run_history import HISTORY
+from resources.evaluation.runs.gold_file import KnownAnswers
+from resources.evaluation.runs.readings import contents, readings
+from resources.evaluation.runs.run_history import HISTORY
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import MISSING, VERSION, Scorer
 from resources.fingerprints import fingerprint

@@ -3,8 +3,8 @@
 from resources.evaluation.adapter import Tools
 from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.gold import Formula, TableHtml
-from resources.evaluation.pairs import formula_scores, teds_scores
-from resources.evaluation.read_parts import plain_table, read_formulas, read_tables
+from resources.evaluation.sample_scores.pairs import formula_scores, teds_scores
+from resources.evaluation.sample_scores.read_parts import plain_table, read_formulas, read_tables
 from resources.recognition.latex import without_delimiters
 
 TABLE_METRICS = ("teds", "teds_s")

@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
     from resources.diff.html import Picture
-    from resources.evaluation.gold_file import KnownAnswers
-    from resources.evaluation.page import Side
+    from resources.evaluation.runs.gold_file import KnownAnswers
+    from resources.evaluation.runs.page import Side
 
 _PICTURE_BYTES = 60_000
 
 
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated]", pages: int) -> None:
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
-    from resources.evaluation.page import render
     from resources.evaluation.registry import ADAPTERS
+    from resources.evaluation.runs.page import render
     from resources.files import replace_bytes
 
     benchmark = known.benchmark
@@ -29,9 +29,9 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated
 
 def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
     from resources.evaluation.aggregate import ALL
-    from resources.evaluation.comparison import scores_of
-    from resources.evaluation.page import Side
-    from resources.evaluation.readings import readings
+    from resources.evaluation.runs.comparison import scores_of
+    from resources.evaluation.runs.page import Side
+    from resources.evaluation.runs.readings import readings
 
     settings = evaluated.settings
     found = dict(readings(settings.store, settings.corpus.manifest.keys))
@@ -41,7 +41,7 @@ def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from kopub_cli.page_pictures import picture_of
+    from kopub_cli.display.page_pictures import picture_of
     from resources.store.corpus_tables import TABLES
 
     pages = {

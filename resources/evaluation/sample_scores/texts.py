@@ -3,7 +3,7 @@
 from resources.evaluation.adapter import Tools
 from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.gold import Line, PageText
-from resources.evaluation.plain_markdown import plain_text
+from resources.evaluation.sample_scores.plain_markdown import plain_text
 from resources.evaluation.scorers import characters
 from resources.evaluation.scorers.characters import Errors
 

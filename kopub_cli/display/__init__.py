@@ -1,0 +1,1 @@
+"""What the commands show, apart from what they do."""
