@@ -56,6 +56,15 @@ class ServedEngine(Engine):
         if count > 1:
             self._spares += [boot_process(self.worker_modules) for _ in range(count - len(self._spares))]
 
+    def release(self) -> None:
+        """End client processes that were started for rows that never came."""
+        spares = self._spares[:]
+        self._spares.clear()
+        for spare in spares:
+            spare.close()
+        for spare in spares:
+            spare.join()
+
     @property
     def gpus(self) -> int:
         return self.server.gpus_held

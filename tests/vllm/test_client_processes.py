@@ -15,9 +15,11 @@ import psutil
 import pytest
 
 from resources.errors import EngineError
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool
+from resources.vllm.server import VLLMServer
 from tests.support.pool_process import COMMAND, Endless, NoServer, ProcessNamer
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
@@ -123,12 +125,16 @@ def test_processes_that_are_up_already_are_used_first(tmp_path: Path) -> None:
     until(lambda: not any(process.is_running() for process in waiting))
 
 
-def test_spare_processes_end_when_nobody_needs_them() -> None:
+def test_processes_that_nobody_needed_end_with_the_step() -> None:
     others = psutil.Process().children()
-    spares = [boot_process()]
-    (waiting,) = (process for process in psutil.Process().children() if process not in others)
-    spares.pop().close()
-    assert waiting.wait(SOON) == 0
+    server = VLLMServer(model="glm", revision="r1", mode="external", urls=["http://127.0.0.1:9"], images_per_prompt=0)
+    engine = GlmOcrRecognizer.model_validate({"server": server, "processes": 2})
+    for _ in range(2):
+        engine.prepare()
+    waiting = [process for process in psutil.Process().children() if process not in others]
+    assert len(waiting) == 2
+    engine.release()
+    assert not any(process.is_running() for process in waiting)
 
 
 def test_a_handler_that_a_process_cannot_import_is_one_line(
