@@ -1,7 +1,7 @@
 """The `kopub` command line."""
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from dotenv import load_dotenv
@@ -34,8 +34,27 @@ _ENV = Path(__file__).resolve().parent.parent / ".env"
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Make text and vectors of pages, search them, see where they come from, release them.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"kopub {version('kopub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def kopub(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which release this is.")
+    ] = False,
+) -> None:
+    """Make text and vectors of pages, search them, see where they come from, release them."""
+
+
 # In the order of work.
 app.command()(pull.pull)
 app.command()(doctor.doctor)

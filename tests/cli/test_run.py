@@ -19,6 +19,7 @@ from resources.config.configured import configured
 from resources.errors import KopubError
 from resources.states import State
 from tests.doubles.engines import SlowReader
+from tests.support.commands import kopub
 from tests.support.corpora import pages, write_corpus
 from tests.support.harness import Platform
 
@@ -175,3 +176,9 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
     again = subprocess.run([*command[:-1]], capture_output=True, text=True, env=environment, check=True)
     assert "raw_pages: 0 of 0 rows made" in again.stdout
     assert (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns == kept
+
+
+def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:
+    for words, said in ((["-h"], "run "), (["plan", "-h"], "--set"), (["--version"], "kopub ")):
+        done = kopub({"KOPUB_HOME": str(tmp_path)}, *words)
+        assert (done.returncode, said in done.stdout) == (0, True), words
