@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import open_settings
 from kopub_cli.plan import duration
 from resources.printable import visible
@@ -24,7 +25,7 @@ def costs(
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        _show(shown, Console())
+        _show(shown, table_console())
 
 
 def spent(settings: "Settings", top: int) -> dict[str, Any]:

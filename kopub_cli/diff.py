@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kopub_cli.display.console import table_console
 from resources.errors import KopubError
 from resources.printable import visible
 
@@ -83,7 +84,7 @@ def diff(
         shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
         typer.echo(json.dumps({**shown, **_as_json(found)}, ensure_ascii=False, indent=1))
     else:
-        _show(shard, (old_name, new_name), found, upgrades, Console())
+        _show(shard, (old_name, new_name), found, upgrades, table_console())
         if html is not None:
             typer.echo(f"wrote {html}")
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from kopub_cli.display.console import table_console
 from resources.printable import visible
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def doctor(
     from resources.config.settings import load_settings
 
     settings = load_settings()
-    out = Console()
+    out = table_console()
     found: list[Finding] = []
     with _progress(show=not as_json) as progress:
         for finding in _examined(settings, quick, progress):
@@ -111,7 +111,7 @@ def _verdict(problems: int, quick: bool) -> str:
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress]:
     """What is being done, on a line of its own below the findings; nothing where nobody looks on."""
-    console = Console()
+    console = table_console()
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:
         yield progress

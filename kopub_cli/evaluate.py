@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from kopub_cli.display.console import table_console
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def evaluate(
 
     out = Console(stderr=as_json)
     if benchmark == "list":
-        return _list(Console())
+        return _list(table_console())
     asked = Asked(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     with _told_when_stopped():
@@ -59,7 +60,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(as_json_values(asked, known, evaluated), ensure_ascii=False, indent=1))
     else:
-        show(known, evaluated, Console())
+        show(known, evaluated, table_console())
 
 
 def _list(out: Console) -> None:

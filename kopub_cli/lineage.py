@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kopub_cli.display.console import table_console
 from resources.errors import KopubError
 from resources.printable import visible
 
@@ -52,7 +53,7 @@ def lineage(
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        _show(shown, Console())
+        _show(shown, table_console())
     if crop is not None:
         for path in write_pictures(settings.corpus, shown, crop, region):
             typer.echo(f"wrote {path}", err=as_json)

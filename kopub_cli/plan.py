@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
 from resources.printable import visible
@@ -39,7 +40,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        out = Console()
+        out = table_console()
         _show(shown, out, COMMAND)
         if untested(settings):
             out.print("Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")

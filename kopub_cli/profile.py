@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import open_settings
 from resources.errors import KopubError
 from resources.printable import visible
@@ -35,7 +36,7 @@ def profile(
     from kopub_cli.display.profiled import page_of, profiled, tables
     from resources.profiling.sample_home import make_sample_home, own_environment
 
-    settings, console = open_settings(), Console()
+    settings, console = open_settings(), table_console()
     folder = settings.home / "profile"
     home = make_sample_home(folder / "home", settings, pages, own_environment())
     console.print(f"{home.pages} pages of {settings.corpus.manifest.location}, with profile {settings.profile_name}")

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.console import table_console
 from resources.errors import EngineError
 from resources.vllm.running_servers import RunningServer, servers
 from resources.vllm.running_servers import stop as stop_server
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="The model servers that run on this
 @app.command()
 def status() -> None:
     """List the servers, who uses them, and when they will be stopped."""
-    out, running = Console(), servers()
+    out, running = table_console(), servers()
     if not running:
         out.print("No model server runs; the next materialization that needs one starts it.")
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
 from resources.printable import visible
 from resources.states import FINAL, LOST, State, count_states
@@ -25,7 +26,7 @@ _LISTED = 20
 
 def status() -> None:
     """Show what was made, from which corpus, where it lies, and what to run next."""
-    show_status(open_settings(), Console())
+    show_status(open_settings(), table_console())
 
 
 def show_status(settings: "Settings", out: Console) -> None:

@@ -89,7 +89,7 @@ class RunDisplay(Watcher):
         self._out.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _counts(self, stage: Stage) -> str:
-        return f"{stage.done:,} of {stage.rows:,} rows made"
+        return f"{stage.done:,} of {stage.rows:,} rows made" if stage.shards else "made"
 
     def _shown(self) -> Group:
         now = self._clock()
