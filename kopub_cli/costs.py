@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_cli.display.console import table_console
+from kopub_cli.display.durations import duration
 from kopub_cli.indexed_corpus import open_settings
-from kopub_cli.plan import duration
 from resources.printable import visible
 
 if TYPE_CHECKING:

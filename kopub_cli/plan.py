@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_cli.display.console import table_console
+from kopub_cli.display.durations import duration
 from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
 from resources.printable import visible
@@ -157,12 +158,3 @@ def in_between(least: Any, most: Any, shown: Any) -> str:
     if low == high:
         return high
     return f"{low.removesuffix(high.lstrip(_FIGURES)) if least else 0} - {high}"
-
-
-def duration(seconds: float) -> str:
-    """For a person: `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s" if seconds else "0 s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -138,7 +138,7 @@ def _forecast(settings: "Settings", assets: Sequence[str], shards: Sequence[str]
 
 
 def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:
-    from kopub_cli.plan import duration
+    from kopub_cli.display.durations import duration
 
     rows = sum(stage.rows for stage in forecast.stages.values())
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)

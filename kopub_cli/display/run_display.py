@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kopub_assets.running.forecast import Forecast, Stage
 from kopub_assets.running.progress import Watcher
-from kopub_cli.plan import duration
+from kopub_cli.display.durations import duration
 from resources.printable import visible
 
 _LINE_SECONDS = 15.0

@@ -13,7 +13,8 @@ from aiohttp import web
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.plan import AssetPlan, Standing
 from kopub_assets.upgrades.stale_scan import Survey, survey
-from kopub_cli.plan import duration, in_between
+from kopub_cli.display.durations import duration
+from kopub_cli.plan import in_between
 from resources.code_version import CodeVersion
 from resources.config.configured import configured
 from resources.config.settings import what_if
