@@ -121,11 +121,12 @@ def materialize(home: Path, seconds: float = 0.0) -> None:
     import dagster as dg
 
     from definitions import definitions_of
+    from kopub_assets.running.execution import range_tags
 
     os.environ["DAGSTER_HOME"] = str(home / "dagster")
     settings = settings_of(home, seconds)
     keys = settings.corpus.manifest.keys
-    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    tags = range_tags(keys[0], keys[-1])
     with dg.DagsterInstance.get() as instance:
         job = definitions_of(settings).resolve_implicit_global_asset_job_def()
         job.execute_in_process(instance=instance, tags=tags)

@@ -73,7 +73,6 @@ def _run(settings: "Settings", home: "SampleHome"):
             check=False,
         ).returncode
         ended = time.time()
-        time.sleep(1.2)  # the last answers of a server are seen a moment later
     if status:
         lines = log.read_text("utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         raise KopubError("the run on these pages failed; its last lines:\n" + "\n".join(map(visible, lines)))

@@ -8,7 +8,6 @@ from dagster._utils.interrupts import capture_interrupts
 from kopub_assets.running.command_line import person_waits, tells_of_interrupt
 from resources.errors import KopubError, did_you_mean
 
-_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """A run's events are in the instance; whoever watches it here has a display of his own."""
 
@@ -35,6 +34,11 @@ def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -
     return runs
 
 
+def range_tags(first: str, last: str) -> dict[str, str]:
+    """The tags that make a run one of the shards from `first` to `last`."""
+    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+
+
 def execute(
     definitions: dg.Definitions, instance: dg.DagsterInstance, assets: Sequence[str], shards: Sequence[str]
 ) -> list[str]:
@@ -47,7 +51,7 @@ def execute(
         result = job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(name) for name in assets],
-            tags={_RANGE_START: shards[0], _RANGE_END: shards[-1]},
+            tags=range_tags(shards[0], shards[-1]),
             run_config=_SILENT,
             raise_on_error=False,
         )

@@ -20,6 +20,8 @@ from resources.vllm.supervisor.server_state import Phase
 
 _SAMPLE_SECONDS = 0.1
 _ASK_SECONDS = 0.5
+_LATE_SECONDS = 1.2
+"""A server counts an answer after it has sent it, and is asked twice in this time: until then its last are not seen."""
 """Between two looks at the servers; a look reads a page of figures from each replica."""
 
 Counts = list[tuple[float, float]]
@@ -103,6 +105,8 @@ class Observer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            time.sleep(_LATE_SECONDS)
         self._ended.set()
         for thread in self._threads:
             thread.join()

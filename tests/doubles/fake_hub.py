@@ -4,9 +4,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from tests.doubles.local_http import served
 
 REVISION = "5f" * 20
 
@@ -27,15 +28,8 @@ def serve(repository: str, files: Mapping[str, bytes]) -> Iterator[str]:
         _repository = repository
         _files = files
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as url:
+        yield url
 
 
 class _Handler(BaseHTTPRequestHandler):

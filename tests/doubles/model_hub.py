@@ -5,9 +5,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from tests.doubles.local_http import served
 
 COMMIT = "3c" * 20
 LARGE = ".safetensors"
@@ -39,15 +40,8 @@ class ModelHub:
             pass
 
         Handler.hub = hub
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with served(Handler) as url:
+            yield url
 
     def hash(self, name: str) -> str:
         content = self.files[name]

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kopub_assets.running.execution import range_tags
 from resources.config.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from tests.doubles.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import QUIET, RANGE_END, RANGE_START, Platform, Prepared, failure
+from tests.support.harness import QUIET, Platform, Prepared, failure
 from tests.support.released import contents, load
 
 PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
@@ -58,7 +59,7 @@ def run(
     return dg.materialize(
         platform.assets,
         selection=selection,
-        tags={RANGE_START: "shard_00", RANGE_END: "shard_01", **(tags or {})},
+        tags=range_tags("shard_00", "shard_01") | (tags or {}),
         resources=platform.resources() | chosen,
         run_config={**QUIET, **(config or {})},
         instance=platform.instance,

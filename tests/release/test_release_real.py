@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 from PIL import Image, ImageOps
 
+from kopub_assets.running.execution import range_tags
 from resources.config.settings import load_settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
@@ -20,7 +21,7 @@ from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from tests.doubles.writable_hub import WritableHub
 from tests.support.corpora import Page
-from tests.support.harness import RANGE_END, RANGE_START, Platform
+from tests.support.harness import Platform
 
 PAGES = os.environ.get("KOPUB_TEST_PAGES")
 
@@ -70,7 +71,7 @@ def test_one_page_that_changes_sends_the_files_of_its_shard_alone(hub: WritableH
 def _push(platform: Platform) -> dg.ExecuteInProcessResult:
     return dg.materialize(
         platform.assets,
-        tags={RANGE_START: "shard_00", RANGE_END: "shard_01", "kopub/publish": "true"},
+        tags=range_tags("shard_00", "shard_01") | {"kopub/publish": "true"},
         resources=platform.resources(),
         instance=platform.instance,
         raise_on_error=False,

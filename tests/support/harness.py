@@ -16,6 +16,7 @@ from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
+from kopub_assets.running.execution import range_tags
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.config.settings import Settings
@@ -30,7 +31,6 @@ from tests.support.corpora import Page, write_corpus
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration: Dagster formats no line that nobody reads."""
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Platform:
             self.assets,
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
-            tags={**({RANGE_START: first, RANGE_END: last} if first and last else {}), **(tags or {})},
+            tags={**(range_tags(first, last) if first and last else {}), **(tags or {})},
             resources=self.resources(),
             run_config={"resources": overrides, **QUIET},
             instance=self.instance,
