@@ -3,8 +3,7 @@
     python -m benchmarks.embedding --model Qwen/Qwen3-VL-Embedding-2B --revision COMMIT --profile profiles/h200.yaml
 
 Random weights (`--flag=--load-format=dummy`) take as long as real ones. Every page and every text is
-unique, and the server's own counters must show no cache hit. Rates are those between the first 15 %
-and the last 15 % of the answers.
+unique, and the server's own counters must show no cache hit. Rates are lasting ones: see benchmarks/steady.py.
 """
 
 import argparse
@@ -25,6 +24,7 @@ import yaml
 
 from benchmarks.ready_requests import ReadyVector
 from benchmarks.recognition import cpu_seconds, hits, samples, unique_pages
+from benchmarks.steady import steady_part
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
@@ -38,7 +38,6 @@ from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
-WARM_UP, COOL_DOWN = 0.15, 0.85
 PLAIN_BATCH = 32
 PLAIN_PIXELS = 1_843_200
 STAMPED = Region(0, "text", Task.TEXT, 1.0, (100.0, 100.0, 200.0, 200.0))
@@ -51,10 +50,12 @@ WAITS = 0.95
 class Rate:
     """Answers over time, each with the floating-point operations it took; `bad` are no vectors.
 
-    `seconds` are those of the whole where it has no beginning or end that is slower.
+    `in_flight` are the requests that the server has at once; `seconds` those of the whole where it has no beginning or
+    end that is slower.
     """
 
     name: str
+    in_flight: int = 0
     answers: list[tuple[float, float]] = field(default_factory=list)
     bad: int = 0
     cpu_seconds: float = 0.0
@@ -66,8 +67,7 @@ class Rate:
         """Answers and TFLOP a second, without the first and the last answers."""
         if self.seconds:
             return len(self.answers) / self.seconds, sum(count for _, count in self.answers) / self.seconds / 1e12
-        answers = sorted(self.answers)
-        steady = answers[int(WARM_UP * len(answers)) : int(COOL_DOWN * len(answers))]
+        steady = steady_part(self.answers, self.in_flight)
         seconds = steady[-1][0] - steady[0][0]
         return len(steady) / seconds, sum(operations for _, operations in steady) / seconds / 1e12
 
@@ -97,7 +97,7 @@ def operations(image_tokens: int, tokens: int) -> float:
 
 def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> Rate:
     """What the server gives to requests that were made beforehand."""
-    rate = Rate(name)
+    rate = Rate(name, embedder.slots)
     lost = (0.0, 0.0)
     pool = WorkerPool(
         embedder.server,
@@ -111,9 +111,9 @@ def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmb
     return rate
 
 
-def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float]) -> Rate:
+def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in_flight: int) -> Rate:
     """The whole step: bytes or text to vectors."""
-    rate = Rate(name)
+    rate = Rate(name, in_flight)
     for each in made:
         rate.answers.append((time.monotonic(), count(each.id)))
         if each.state is not State.OK:
@@ -214,7 +214,7 @@ def measure_pages(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endp
     ready = measured(partial(ceiling, "pages, requests made beforehand", jobs, embedder), endpoint, arguments.peak)
     again = (Page(page.page_id, page.data) for page in pages)
     whole = measured(
-        lambda: ours("pages, the whole step", embedder.embed_images(again), counts.__getitem__),
+        lambda: ours("pages, the whole step", embedder.embed_images(again), counts.__getitem__, embedder.slots),
         endpoint,
         arguments.peak,
     )
@@ -238,7 +238,7 @@ def measure_texts(arguments: argparse.Namespace, embedder: Qwen3VLEmbedder, endp
     jobs = [(text_request(endpoint.model, ids), operations(0, len(ids))) for parts in prompts.values() for ids in parts]
     ready = measured(partial(ceiling, "texts, requests made beforehand", jobs, embedder), endpoint, arguments.peak)
     whole = measured(
-        lambda: ours("texts, the whole step", embedder.embed_texts(texts.items()), counts.__getitem__),
+        lambda: ours("texts, the whole step", embedder.embed_texts(texts.items()), counts.__getitem__, embedder.slots),
         endpoint,
         arguments.peak,
     )

@@ -6,8 +6,8 @@
 `--line-height 28 21` adds rows for regions scaled down to lines of so many pixels: what pages of 300 dpi with type of
 10 points have at 200 and at 150 dpi. The pages must be of 300 dpi for that, as those of the samples are.
 Random weights (`--flag=--load-format=dummy`) take as long as real ones: answers have a fixed length.
-Every crop is unique, and the server's own counters must show no cache hit. Rates are those between
-the first 15 % and the last 15 % of the answers.
+Every crop is unique, and the server's own counters must show no cache hit. Rates are lasting ones: see
+benchmarks/steady.py.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import yaml
 
 from benchmarks import plain_way
 from benchmarks.ready_requests import ReadyPage
+from benchmarks.steady import steady_part
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
@@ -40,7 +41,6 @@ from resources.vllm.server import VLLMServer
 
 MEAN_CROP = (812, 422)
 """Width and height of the mean region of SDS KoPub, at 300 dpi."""
-WARM_UP, COOL_DOWN = 0.15, 0.85
 PLAIN_THREADS = 256
 Work = list[tuple[Page, list[Region]]]
 
@@ -49,10 +49,12 @@ Work = list[tuple[Page, list[Region]]]
 class Rate:
     """Answers over time; `pixels` are those of the regions as they lie on the page.
 
-    `hits` are those of the server's caches, `bad` answers that are none.
+    `hits` are those of the server's caches, `bad` answers that are none, `in_flight` the requests that the server has
+    at once.
     """
 
     name: str
+    in_flight: int
     answers: list[tuple[float, int]] = field(default_factory=list)
     pages: int = 0
     bad: int = 0
@@ -62,8 +64,7 @@ class Rate:
     @property
     def steady(self) -> tuple[float, float]:
         """Regions and megapixels a second, without the first and the last answers."""
-        answers = sorted(self.answers)
-        steady = answers[int(WARM_UP * len(answers)) : int(COOL_DOWN * len(answers))]
+        steady = steady_part(self.answers, self.in_flight)
         seconds = steady[-1][0] - steady[0][0]
         return len(steady) / seconds, sum(pixels for _, pixels in steady) / seconds / 1e6
 
@@ -149,7 +150,7 @@ def ready_made(work: Work, model: str, sampling: dict[str, Any]) -> Jobs:
 
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
     """What the server gives to requests that were made beforehand."""
-    rate = Rate("requests made beforehand", pages=len(jobs))
+    rate = Rate("requests made beforehand", in_flight, pages=len(jobs))
     pool = WorkerPool(server, ReadyPage, lambda job, reason: [], in_flight, RetryPolicy(), processes)
     for answers in pool.run(jobs):
         rate.answers += answers
@@ -158,7 +159,7 @@ def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> R
 
 def ours(work: Work, recognizer: GlmOcrRecognizer, name: str) -> Rate:
     """The whole step: decode, crop, encode, read, markdown."""
-    rate = Rate(name, pages=len(work))
+    rate = Rate(name, recognizer.slots, pages=len(work))
     areas = {page.page_id: {region.index: area(region) for region in regions} for page, regions in work}
     for reading in recognizer.read((Page(page.page_id, page.data), regions) for page, regions in work):
         page_markdown(reading.regions, reading.crops)
@@ -174,7 +175,8 @@ def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str
     import requests
     from requests.adapters import HTTPAdapter
 
-    rate = Rate("the plain way", pages=len(work))
+    # One thread builds the requests, so the server has few of them at once.
+    rate = Rate("the plain way", 0, pages=len(work))
     session = requests.Session()
     session.mount("http://", HTTPAdapter(pool_maxsize=PLAIN_THREADS))
     session.headers.update({"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.api_key}"})
@@ -252,7 +254,7 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server, as --flag=--x")
     parser.add_argument("--command", default="vllm serve")
     parser.add_argument("--pages", type=Path, default=Path("samples/corpus"))
-    parser.add_argument("--count", type=int, default=300, help="unique pages for each measurement")
+    parser.add_argument("--count", type=int, default=600, help="unique pages for each measurement")
     parser.add_argument("--tokens", type=int, default=64, help="length of every answer")
     parser.add_argument("--processes", type=int, default=4)
 

@@ -12,6 +12,7 @@ and whole_graph.json into OUT after each. The cases, in the order they are given
     warm      the servers are up
     shards8   warm, the same pages in eight shards
     two_runs  cold; page vectors and OCR in two runs at once, after layout
+    side_by_side  warm; page vectors in a run of their own beside all that follows from layout
     ocr       warm; OCR alone, on layout that is made
     two_gpus  as ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
     own       what each stage does by itself, on servers that are up: see benchmarks/stage_rates.py

@@ -36,6 +36,12 @@ CASES: Mapping[str, Case] = {
         Case("warm", "warm"),
         Case("shards8", "shards8", shards=8),
         Case("two_runs", "two_runs", ("corpus_image_embeddings", _OCR), _PAGES, cold=True, share=0.25),
+        Case(
+            "side_by_side",
+            "side_by_side",
+            ("layout_regions,ocr_results,parsed_texts,corpus_text_embeddings", "corpus_image_embeddings"),
+            "raw_pages",
+        ),
         Case("ocr", "ocr", (_OCR,), _PAGES, changes={"recognition.server.gpus": [0]}),
         Case(
             "two_gpus",
