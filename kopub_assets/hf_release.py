@@ -65,7 +65,6 @@ class HfRelease(ShardAsset):
 
     table: ClassVar[Table] = RELEASED_FILES
     code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
-    group: ClassVar[str] = "release"
     parents = (
         RawPages,
         LayoutRegions,
@@ -175,7 +174,8 @@ def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
     return {
-        "dagster/row_count": len(files),
+        "dagster/row_count": sum(file.rows or 0 for file in files),
+        "files_released": len(files),
         "computed": changed,
         "kept": len(files) - changed,
         "bytes": sum(file.bytes for file in files),

@@ -31,7 +31,6 @@ class LayoutRegions(EngineTable):
 
     table: ClassVar[Table] = TABLES.regions
     code_version: ClassVar[CodeVersion] = CodeVersion("layout_regions", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (RawPages,)
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.previews import first_text
+from kopub_assets.materialize.previews import first_markdown
 from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec
 from kopub_assets.materialize.upstream import page_rows, with_parent
@@ -38,7 +38,6 @@ class OcrResults(EngineTable):
 
     table: ClassVar[Table] = TABLES.readings
     code_version: ClassVar[CodeVersion] = CodeVersion("ocr_results", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (RawPages, LayoutRegions)
     engine_section: ClassVar[str | None] = "recognition"
     engine: Recognizer
@@ -85,7 +84,7 @@ class OcrResults(EngineTable):
             "regions_failed": sum(region["state"] == State.FAILED for region in regions),
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": sum(len(region["content"]) for region in regions),
-            "text": first_text(table, "markdown"),
+            "text": first_markdown(table, "markdown"),
         }
 
 

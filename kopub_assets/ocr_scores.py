@@ -33,7 +33,6 @@ def ocr_scores() -> dg.AssetsDefinition:
     @score_asset(
         OCR_SCORES,
         (TABLES.readings, TABLES.texts),
-        "reading",
         str(VERSION.number),
         inspect.getdoc(_measured),
         "No headline metric of a benchmark is significantly worse than before.",

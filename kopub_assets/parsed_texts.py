@@ -39,7 +39,6 @@ class ParsedTexts(RowTable):
 
     table: ClassVar[Table] = TABLES.texts
     code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (OcrResults,)
     checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
 

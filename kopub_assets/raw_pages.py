@@ -32,7 +32,6 @@ class RawPages(RowTable):
 
     table: ClassVar[Table] = TABLES.pages
     code_version: ClassVar[CodeVersion] = CodeVersion("raw_pages", {1: "the first release"})
-    group: ClassVar[str] = "pages"
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
 
     def source(self, shard: str) -> str:

@@ -34,7 +34,6 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
     @score_asset(
         SCORES_TABLE,
         (TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
-        "search",
         str(VERSION.number),
         inspect.getdoc(_measured),
         "No retriever finds significantly less than before.",

@@ -61,7 +61,6 @@ class ShardAsset(ABC):
     table: ClassVar[Table]
     code_version: ClassVar[CodeVersion]
     """Of the code that shapes the rows, besides the engine's own."""
-    group: ClassVar[str]
     parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
     """The assets whose tables are read to make this one."""
     after: ClassVar[tuple[str, ...]] = ()

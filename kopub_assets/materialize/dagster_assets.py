@@ -1,7 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,6 +20,8 @@ from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
 OWNERS = ["team:documents"]
+GROUP = "corpus"
+"""Of all assets in Dagster: with more groups than one, its graph shows them closed, and no asset."""
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's system tag for the data version of a materialization."""
 
@@ -57,15 +59,26 @@ def dagster_asset(
         deps=[*(parent.table.name for parent in asset.parents), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
-        group_name=asset.group,
+        group_name=GROUP,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
         op_tags=priority(declared, graph),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
-        metadata={"dagster/column_schema": column_schema(declared.schema)},
+        metadata={
+            "dagster/column_schema": column_schema(declared.schema),
+            "dagster/code_references": _code(asset),
+            "tables": dg.MetadataValue.path(declared.store.location(name)),
+        },
         required_resource_keys=asset.resource_keys(),
     )(materialize)
+
+
+def _code(asset: type[ShardAsset]) -> dg.CodeReferencesMetadataValue:
+    """Where an asset is declared and made, for the UI to open."""
+    _, line = inspect.getsourcelines(asset)
+    here = dg.LocalFileCodeReference(file_path=inspect.getfile(asset), line_number=line, label=asset.__name__)
+    return dg.CodeReferencesMetadataValue(code_references=[here])
 
 
 def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
@@ -89,8 +102,11 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
-) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
     """Make the shards of a run: the same code for one, a range and a backfill.
+
+    A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
+    tells all shards of the run once more at the end of the step.
 
     A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
     finished is recorded.
@@ -122,8 +138,11 @@ def over_shards(
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
                 if isinstance(outcome, Finished):
+                    outcome.metadata["table"] = dg.MetadataValue.path(asset.store.location(asset.name, shard))
                     finished[shard] = outcome
                     watcher().published(asset.name, shard)
+                    if outcome.metadata["computed"] and len(finished) < len(run.shards):
+                        yield _materialization(context, shard, outcome)
                 else:
                     failures[shard] = str(outcome)
         try:
@@ -134,13 +153,22 @@ def over_shards(
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():
-            tags = {DATA_VERSION_TAG: made.recipe}
-            context.log_event(dg.AssetMaterialization(context.asset_key, None, made.metadata, shard, tags))
+            yield _materialization(context, shard, made)
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     for shard, made in finished.items():
-        context.add_asset_metadata(made.metadata, partition_key=shard)
+        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+def _materialization(context: dg.AssetExecutionContext, shard: str, made: Finished) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION_TAG: made.recipe}
+    return dg.AssetMaterialization(context.asset_key, None, shown(made.metadata), shard, tags)
+
+
+def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with numbers that a person can read: of fractions, four digits count."""
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in metadata.items()}
 
 
 @contextmanager

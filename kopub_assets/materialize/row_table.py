@@ -1,5 +1,6 @@
 """Assets whose table has one row for each page or query: keep what is unchanged, make the rest, count every row."""
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from resources.store.row_reuse import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""
+
+_FIGURES = "figures"
+"""Of a table's footer: what its rows took when they were last made."""
 
 
 class RetryPartial(dg.Config):
@@ -168,7 +172,9 @@ class ShardWork:
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
         counted = {} if regions is None else {"regions": canonical_json(regions)}
-        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted)
+        took = self._took(made)
+        kept = {_FIGURES: canonical_json({name: each for name, each in took.items() if isinstance(each, float | str)})}
+        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted | kept)
         self._journal.clear()
         states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
         self.summary = (
@@ -179,10 +185,17 @@ class ShardWork:
             **made.states,
             "computed": made.computed,
             "kept": made.kept,
-            "seconds": self.seconds,
         }
-        shown = asset.describe(shard, table) | self.figures | self._account.metadata(made.work) | self._gpu_figures()
-        return Finished(self._stamp.recipe, counts | shown)
+        return Finished(self._stamp.recipe, counts | asset.describe(shard, table) | took)
+
+    def _took(self, made: MadeShard) -> Metadata:
+        """What the rows took: in this run or, where it made none, in the last one that did, without its costliest."""
+        store, name = self._asset.store, self._asset.name
+        if not made.computed and store.has(name, self.shard):
+            kept = store.metadata(name, self.shard).get(_FIGURES)
+            return {} if kept is None else json.loads(kept)
+        gpu = self._gpu_figures()
+        return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
 
     @property
     def _account(self) -> Account:

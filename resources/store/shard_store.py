@@ -141,6 +141,11 @@ class ShardStore(dg.ConfigurableResource):
             self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new)
         )
 
+    def location(self, asset: str, shard: str | None = None) -> str:
+        """Path or URL of a table, or of the folder of all tables of an asset."""
+        inside = f"/{asset}" if shard is None else f"/{asset}/{shard}.parquet"
+        return self._fs.unstrip_protocol(self._root + inside).removeprefix("file://")
+
     @property
     def _fs(self) -> fsspec.AbstractFileSystem:
         return fsspec.core.url_to_fs(self.url)[0]
