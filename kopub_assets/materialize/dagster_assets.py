@@ -67,18 +67,21 @@ def dagster_asset(
         check_specs=[check.spec(name) for check in asset.checks],
         metadata={
             "dagster/column_schema": column_schema(declared.schema),
-            "dagster/code_references": _code(asset),
+            **_code(asset),
             "tables": dg.MetadataValue.path(declared.store.location(name)),
         },
         required_resource_keys=asset.resource_keys(),
     )(materialize)
 
 
-def _code(asset: type[ShardAsset]) -> dg.CodeReferencesMetadataValue:
-    """Where an asset is declared and made, for the UI to open."""
-    _, line = inspect.getsourcelines(asset)
-    here = dg.LocalFileCodeReference(file_path=inspect.getfile(asset), line_number=line, label=asset.__name__)
-    return dg.CodeReferencesMetadataValue(code_references=[here])
+def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Where an asset is declared and made, for the UI to open; nothing for one that was typed into a session."""
+    try:
+        file, (_, line) = inspect.getfile(asset), inspect.getsourcelines(asset)
+    except (OSError, TypeError):
+        return {}
+    here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
 
 
 def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
