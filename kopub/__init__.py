@@ -8,6 +8,8 @@
     [(region.label, region.text) for region in page.regions]
     print(page.markdown)
 
+    kopub.read("report.pdf").markdown        # one file, read at once
+
 Nothing is read before it is asked for. Importing this package loads neither Dagster nor a model library, and Arrow
 only with the first thing that is used.
 """
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from kopub.corpus import Corpus, Document, Documents, NoSuchPage, Pages
     from kopub.opening import open
     from kopub.page import Page
+    from kopub.reading import read
     from kopub.rows import Picture, Region, Step
     from resources.errors import KopubError
     from resources.states import State
@@ -36,12 +39,14 @@ __all__ = [
     "State",
     "Step",
     "open",
+    "read",
 ]
 
 _MODULES = {
     "kopub.corpus": ("Corpus", "Document", "Documents", "NoSuchPage", "Pages"),
     "kopub.opening": ("open",),
     "kopub.page": ("Page",),
+    "kopub.reading": ("read",),
     "kopub.rows": ("Picture", "Region", "Step"),
     "resources.errors": ("KopubError",),
     "resources.states": ("State",),

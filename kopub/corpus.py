@@ -1,6 +1,6 @@
 """A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.page import Page
+from kopub.rows import Region
 from kopub.source import Place, Source
 from resources.errors import KopubError, did_you_mean
 from resources.parallel import ordered_map
@@ -124,6 +125,21 @@ class Document:
     def states(self) -> dict[State, int]:
         """How many of its pages ended in each state."""
         return self.pages.states
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions of all its pages, page by page."""
+        return tuple(region for page in self.pages for region in page.regions)
+
+    @property
+    def text(self) -> str:
+        """The texts of its pages, a blank line apart."""
+        return _joined(page.text for page in self.pages)
+
+    @property
+    def markdown(self) -> str:
+        """The markdown of its pages, a blank line apart."""
+        return _joined(page.markdown for page in self.pages)
 
 
 class Documents(Sequence[Document]):
@@ -285,6 +301,10 @@ class Corpus:
         places[order] = np.arange(len(order))
         starts = np.searchsorted(documents[order], np.arange(len(ids) + 1))
         return list(ids), documents, order, places, starts
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
