@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,14 @@ import pyarrow as pa
 from kopub.page import Page
 from kopub.rows import Region
 from kopub.source import Place, Source
+from kopub.tables import TableName, collected, empty, known
 from resources.errors import KopubError, did_you_mean
 from resources.parallel import ordered_map
 from resources.states import State, count_states
 from resources.texts.text_quality import DOUBTFUL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CATALOGUE = pa.schema(
     [
@@ -102,6 +106,17 @@ class Pages(Sequence[Page]):
         if shard is not None:
             kept &= np.isin(catalogue["shard"].to_pylist(), [shard])
         return Pages(self._corpus, self._positions[kept])
+
+    def to_arrow(self, table: TableName = "pages") -> pa.Table:
+        """The pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
+
+        Everything of it is read. `pages` has no pictures; a page without a vector is no row of its table.
+        """
+        return self._corpus.table(known(table), self.ids)
+
+    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
+        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        return self.to_arrow(table).to_pandas()
 
     @cached_property
     def _numbers(self) -> frozenset[int]:
@@ -249,6 +264,21 @@ class Corpus:
         """The corpus as it is now: itself when no table changed."""
         source = self._source.fresh()
         return self if source is self._source else Corpus(source)
+
+    def to_arrow(self, table: TableName = "pages") -> pa.Table:
+        """All pages, regions or vectors; see `Pages.to_arrow`."""
+        return self.pages.to_arrow(table)
+
+    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
+        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        return self.pages.to_pandas(table)
+
+    def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
+        """The rows of the pages `ids`, in their order."""
+        rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
+        named = set(self.catalogue["shard"].take(_array(np.array(rows, np.int64))).to_pylist())
+        shards = [shard for shard in self.shards if shard in named]
+        return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
     def page_at(self, at: int) -> Page:
         """The page at a row of the catalogue."""

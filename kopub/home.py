@@ -7,10 +7,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from kopub import row_values
+from kopub import row_values, tables
 from kopub.parquet_rows import OpenFiles, ParquetRows
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.source import Place
+from kopub.tables import TableName
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
 from resources.pages.manifest import Manifest
@@ -26,6 +27,7 @@ from resources.store.table_store import TableStore
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {"text": TABLES.text_vectors, "image": TABLES.image_vectors}
+_VECTOR_TABLES = {tables.VECTORS[kind]: table for kind, table in _VECTORS.items()}
 _MADE = ("page_id", "state", "reason", "fingerprint")
 _FACTS = ("width", "height", "sha256", "license", "source")
 
@@ -70,6 +72,16 @@ class HomeSource:
         if known is None or known[0] != version:
             known = self._catalogues[shard] = version, self._catalogue(shard, made)
         return known[1]
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        if name == "pages":
+            return self._page_table(shard)
+        if name == "regions":
+            return self._region_table(shard)
+        asset = _VECTOR_TABLES[name].name
+        if asset not in self._made(shard):
+            return None
+        return tables.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
@@ -182,6 +194,40 @@ class HomeSource:
             return table[column].to_pylist()
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
         return [values.get(page_id) for page_id in ids.to_pylist()]
+
+    def _page_table(self, shard: str) -> pa.Table:
+        catalogue, made = self.catalogue(shard), self._made(shard)
+        facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
+        columns: dict[str, Any] = {name: catalogue[name] for name in catalogue.column_names}
+        columns |= {name: facts[name] for name in _FACTS}
+        columns["shard"] = [shard] * catalogue.num_rows
+        for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
+            read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
+            # As in a release: a page without a text has an empty one.
+            columns[name] = [text or "" for text in read]
+        return pa.table({name: columns[name] for name in tables.PAGES.names}, tables.PAGES)
+
+    def _region_table(self, shard: str) -> pa.Table | None:
+        if TABLES.regions.name not in self._made(shard):
+            return None
+        ids = self.catalogue(shard)["page_id"].to_pylist()
+        rows = [
+            {
+                "page_id": page_id,
+                "index": region.index,
+                "label": region.label,
+                "task": region.task,
+                "score": region.score,
+                "bbox": region.box,
+                "bbox_2d": region.box_2d,
+                "content": region.content,
+                "state": region.state,
+                "reason": region.reason,
+            }
+            for row, page_id in enumerate(ids)
+            for region in self.regions(Place(shard, row, page_id))
+        ]
+        return pa.Table.from_pylist(rows, tables.REGIONS)
 
     def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
         row = self._find(table, place, columns)

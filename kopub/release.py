@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopub import row_values
+from kopub import row_values, tables
 from kopub.parquet_rows import OpenFiles, ParquetRows
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.source import Place
+from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
 from resources.printable import first_line
 from resources.release.dataset import release_manifest
@@ -35,6 +36,7 @@ _REGION = (
     "reason",
 )
 _VECTORS = {"text": "text_embeddings", "image": "image_embeddings"}
+_CONFIGS = {VECTORS[kind]: config for kind, config in _VECTORS.items()}
 _IMAGE = "image"
 
 
@@ -71,6 +73,17 @@ class ReleaseSource:
 
     def catalogue(self, shard: str) -> pa.Table:
         return self._rows(PAGES, shard).read(_LISTED)
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        if name == "pages":
+            pages = self._rows(PAGES, shard).read([column for column in tables.PAGES.names if column != "shard"])
+            shards = pa.repeat(pa.scalar(shard), pages.num_rows)
+            return pages.append_column("shard", shards).select(tables.PAGES.names).cast(tables.PAGES)
+        if name == "regions":
+            columns = ["native_label" if column == "label" else column for column in tables.REGIONS.names]
+            regions = self._rows("regions", shard).read(columns).select(columns)
+            return regions.rename_columns(tables.REGIONS.names).cast(tables.REGIONS)
+        return tables.vectors(self._rows(_CONFIGS[name], shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._page(place, _FACTS)
@@ -112,7 +125,7 @@ class ReleaseSource:
     def image_bytes(self, place: Place) -> bytes:
         if _IMAGE not in self._rows(PAGES, place.shard).columns:
             raise SourceError(
-                f"{self._folder} holds no page images: open the home, or release again with release.page_images"
+                f"{self.location} holds no page images: open the home, or release again with release.page_images"
             )
         image = self._page(place, [_IMAGE])[_IMAGE]
         if image is None or image["bytes"] is None:
@@ -122,7 +135,7 @@ class ReleaseSource:
     def _page(self, place: Place, columns: Sequence[str]) -> dict:
         row = self._rows(PAGES, place.shard).row(place.row, "page_id", place.page_id, columns)
         if row is None:
-            raise StoreError(f"{place.page_id} is not in {place.shard} of {self._folder} any more: open it again")
+            raise StoreError(f"{place.page_id} is not in {place.shard} of {self.location} any more: open it again")
         return row
 
     def _of_page(self, config: str, place: Place, columns: Sequence[str]) -> pa.Table:
@@ -141,7 +154,10 @@ class ReleaseSource:
             return self._ends[shard]
 
     def _rows(self, config: str, shard: str) -> ParquetRows:
-        return self._files.get((config, shard), lambda: self._open(self._folder / part_path(config, shard)))
+        return self._files.get((config, shard), lambda: self._open(self._path(config, shard)))
+
+    def _path(self, config: str, shard: str) -> Path:
+        return self._folder / part_path(config, shard)
 
     def _open(self, path: Path) -> ParquetRows:
         try:
