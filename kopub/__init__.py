@@ -8,6 +8,9 @@
     [(region.label, region.text) for region in page.regions]
     print(page.markdown)
 
+    for hit in corpus.search("where is the budget?"):
+        print(hit.page.id, hit.passage)
+
     kopub.read("report.pdf").markdown        # one file, read at once
 
 Nothing is read before it is asked for. Importing this package loads neither Dagster nor a model library, and Arrow
@@ -18,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kopub.answers import Answer, Hit
     from kopub.corpus import Corpus, Document, Documents, NoSuchPage, Pages
     from kopub.opening import open
     from kopub.page import Page
@@ -27,9 +31,11 @@ if TYPE_CHECKING:
     from resources.states import State
 
 __all__ = [
+    "Answer",
     "Corpus",
     "Document",
     "Documents",
+    "Hit",
     "KopubError",
     "NoSuchPage",
     "Page",
@@ -43,6 +49,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "kopub.answers": ("Answer", "Hit"),
     "kopub.corpus": ("Corpus", "Document", "Documents", "NoSuchPage", "Pages"),
     "kopub.opening": ("open",),
     "kopub.page": ("Page",),

@@ -36,7 +36,7 @@ class HomeSource:
     """The tables in `store` of the corpus that is indexed in `home`; those of another corpus are left out."""
 
     def __init__(self, home: Path, store: TableStore, before: "HomeSource | None" = None) -> None:
-        self._home, self._store = home, store
+        self.home, self.store = home, store
         self._manifest = Manifest.load(home)
         self._stamps, self._other = self._look()
         self._files = OpenFiles()
@@ -44,7 +44,7 @@ class HomeSource:
 
     @property
     def location(self) -> str:
-        return str(self._home)
+        return str(self.home)
 
     @property
     def shards(self) -> Sequence[str]:
@@ -62,7 +62,7 @@ class HomeSource:
         return found
 
     def fresh(self) -> Self:
-        now = type(self)(self._home, self._store, self)
+        now = type(self)(self.home, self.store, self)
         return self if (now._stamps, now._manifest) == (self._stamps, self._manifest) else now
 
     def catalogue(self, shard: str) -> pa.Table:
@@ -142,8 +142,8 @@ class HomeSource:
         for asset in self._made(place.shard):
             if row := self._find(_PAGE_TABLES[asset], place, _MADE):
                 tables[asset] = pa.Table.from_pylist([row])
-        metadata = {asset: self._store.metadata(asset, place.shard) for asset in tables}
-        runs = {asset: ledger.read(self._store, asset, place.shard) for asset in tables}
+        metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
+        runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
         return tuple(row_values.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
     def image_bytes(self, place: Place) -> bytes:
@@ -155,12 +155,12 @@ class HomeSource:
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
         """By asset: the tables of this corpus by shard with what tells their files apart, and the shards of others."""
-        footers = FooterCache(self._store)
+        footers = FooterCache(self.store)
         source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
         stamps: dict[str, dict[str, str]] = {}
         other: dict[str, list[str]] = {}
         for asset in _PAGE_TABLES:
-            published, entries = self._store.published(asset), footers.tables(asset)
+            published, entries = self.store.published(asset), footers.tables(asset)
             of_corpus = {
                 shard
                 for shard, entry in entries.items()
@@ -243,7 +243,7 @@ class HomeSource:
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
         def opened() -> ParquetRows:
-            return ParquetRows(self._store.open(asset, shard), f"{asset} of {shard}")
+            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}")
 
         return self._files.get((asset, shard), opened)
 

@@ -37,6 +37,9 @@ class HubSource(ReleaseSource):
         now = type(self)(self._repo, self._revision)
         return self if now._commit == self._commit else now
 
+    def stamp(self, config: str, shard: str) -> object:
+        return self._commit
+
     def _path(self, config: str, shard: str) -> Path:
         from huggingface_hub import hf_hub_download
 

@@ -19,24 +19,29 @@ STORE = "store"
 
 
 def open(
-    where: str | os.PathLike[str] | None = None, *, store: str | None = None, revision: str | None = None
+    where: str | os.PathLike[str] | None = None,
+    *,
+    store: str | None = None,
+    revision: str | None = None,
+    profile: str | None = None,
 ) -> Corpus:
     """The corpus of a home, of a release folder, or of a release on the Hub by its id; of $KOPUB_HOME when left out.
 
     `store` is the folder or fsspec URL of a home's tables where they lie elsewhere, as `store.url` of a profile says.
     `revision` is a branch, tag or commit of a repository on the Hub, whose files are fetched when they are first
-    needed: those with the pages at once. Raises `SourceError` for what is none of these, `HubError` where a repository
+    needed: those with the pages at once. `profile` is the name or path of the one whose engine embeds questions;
+    $KOPUB_PROFILE or `cpu` when left out. Raises `SourceError` for what is none of these, `HubError` where a repository
     cannot be read, and `StoreError` for a table that is damaged.
     """
     given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
     folder = placed(given) if where is None else Path(given).expanduser().absolute()
     if folder.is_dir():
-        return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store))
+        return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store), profile)
     if folder.exists() or where is None or not _HUB_ID.fullmatch(given):
         raise SourceError(f"{quoted(given)} is no folder: name a home, a release folder, or OWNER/NAME on the Hub")
     from kopub.hub import HubSource
 
-    return Corpus(HubSource(given, revision))
+    return Corpus(HubSource(given, revision), profile)
 
 
 def _home(folder: Path, given: str, store: str | None) -> HomeSource:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.indexed_corpus import corpus_check, open_settings
+from kopub_cli.indexed_corpus import open_settings
 from resources.errors import ConfigError
 from resources.printable import blanked
 from resources.search.search_options import MOST, Mode, Where
@@ -79,22 +79,9 @@ def search_page(
 
 def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
-    from resources.search.measured import MeasuredScores
-    from resources.search.searcher import Searcher
+    from kopub.searching import home_searcher
 
-    keys, check = settings.corpus.manifest.keys, corpus_check(settings)
-    return Searcher(
-        settings.store,
-        keys,
-        settings.embedding,
-        settings.profile_name,
-        settings.home / "search",
-        check,
-        scores=MeasuredScores(settings.store, keys, check),
-        mode=settings.search.mode,
-        floor=settings.search.floor,
-        say=lambda line: typer.echo(line, err=True),
-    )
+    return home_searcher(settings, settings.corpus, settings.store, lambda line: typer.echo(line, err=True))
 
 
 def _show(answer: "Answer", out: Console) -> None:
