@@ -42,7 +42,9 @@ _READERS = 8
 class NoSuchPage(KopubError, KeyError):
     """An id that no page or document of the corpus has."""
 
-    __str__ = KopubError.__str__
+    def __str__(self) -> str:
+        # That of KeyError puts the line in quotes.
+        return KopubError.__str__(self)
 
 
 class Pages(Sequence[Page]):
