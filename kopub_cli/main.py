@@ -20,6 +20,7 @@ from kopub_cli import (
     profile,
     publish,
     pull,
+    read,
     run,
     search,
     serve,
@@ -65,6 +66,7 @@ app.command()(plan.plan)
 app.command()(status.status)
 app.command()(search.search)
 app.command()(search.search_page)
+app.command()(read.read)
 app.command()(doubts.doubts)
 app.command()(evaluate.evaluate)
 app.command()(lineage.lineage)
