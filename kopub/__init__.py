@@ -8,6 +8,11 @@
     [(region.label, region.text) for region in page.regions]
     print(page.markdown)
 
+    for hit in corpus.search("where is the budget?"):
+        print(hit.page.id, hit.passage)
+
+    kopub.read("report.pdf").markdown        # one file, read at once
+
 Nothing is read before it is asked for. Importing this package loads neither Dagster nor a model library, and Arrow
 only with the first thing that is used.
 """
@@ -16,17 +21,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kopub.answers import Answer, Hit
     from kopub.corpus import Corpus, Document, Documents, NoSuchPage, Pages
     from kopub.opening import open
     from kopub.page import Page
+    from kopub.reading import read
     from kopub.rows import Picture, Region, Step
     from resources.errors import KopubError
     from resources.states import State
 
 __all__ = [
+    "Answer",
     "Corpus",
     "Document",
     "Documents",
+    "Hit",
     "KopubError",
     "NoSuchPage",
     "Page",
@@ -36,12 +45,15 @@ __all__ = [
     "State",
     "Step",
     "open",
+    "read",
 ]
 
 _MODULES = {
+    "kopub.answers": ("Answer", "Hit"),
     "kopub.corpus": ("Corpus", "Document", "Documents", "NoSuchPage", "Pages"),
     "kopub.opening": ("open",),
     "kopub.page": ("Page",),
+    "kopub.reading": ("read",),
     "kopub.rows": ("Picture", "Region", "Step"),
     "resources.errors": ("KopubError",),
     "resources.states": ("State",),

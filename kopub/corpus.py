@@ -1,18 +1,27 @@
 """A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
 
+from kopub.answers import Answer, Hit
 from kopub.page import Page
+from kopub.rows import Region
 from kopub.source import Place, Source
+from kopub.tables import TableName, collected, empty, known
 from resources.errors import KopubError, did_you_mean
 from resources.parallel import ordered_map
 from resources.states import State, count_states
 from resources.texts.text_quality import DOUBTFUL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from resources.search.search_options import Mode
+    from resources.search.searcher import Searcher
 
 CATALOGUE = pa.schema(
     [
@@ -102,6 +111,17 @@ class Pages(Sequence[Page]):
             kept &= np.isin(catalogue["shard"].to_pylist(), [shard])
         return Pages(self._corpus, self._positions[kept])
 
+    def to_arrow(self, table: TableName = "pages") -> pa.Table:
+        """The pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
+
+        Everything of it is read. `pages` has no pictures; a page without a vector is no row of its table.
+        """
+        return self._corpus.table(known(table), self.ids)
+
+    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
+        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        return self.to_arrow(table).to_pandas()
+
     @cached_property
     def _numbers(self) -> frozenset[int]:
         return frozenset(self._positions.tolist())
@@ -124,6 +144,21 @@ class Document:
     def states(self) -> dict[State, int]:
         """How many of its pages ended in each state."""
         return self.pages.states
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions of all its pages, page by page."""
+        return tuple(region for page in self.pages for region in page.regions)
+
+    @property
+    def text(self) -> str:
+        """The texts of its pages, a blank line apart."""
+        return _joined(page.text for page in self.pages)
+
+    @property
+    def markdown(self) -> str:
+        """The markdown of its pages, a blank line apart."""
+        return _joined(page.markdown for page in self.pages)
 
 
 class Documents(Sequence[Document]):
@@ -176,8 +211,8 @@ class Corpus:
     by page.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, profile: str | None = None) -> None:
+        self._source, self._profile = source, profile
 
     def __repr__(self) -> str:
         return f"<kopub.Corpus {self.location}: {len(self.documents):,} documents, {len(self.pages):,} pages>"
@@ -232,7 +267,59 @@ class Corpus:
     def refreshed(self) -> "Corpus":
         """The corpus as it is now: itself when no table changed."""
         source = self._source.fresh()
-        return self if source is self._source else Corpus(source)
+        return self if source is self._source else Corpus(source, self._profile)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: str | None = None,
+        documents: Iterable[str] = (),
+        shards: Iterable[str] = (),
+        has_table: bool = False,
+        has_figure: bool = False,
+    ) -> Answer:
+        """The best pages for a question, as `kopub search` finds them.
+
+        `mode` is auto, fusion, bm25, vectors, text or image; the profile's own when left out, which is the best one
+        that was measured. The others name the pages that are searched: of any of the documents, in any of the shards,
+        with a table, with a figure. Questions are embedded by the engine of the profile that the corpus was opened
+        with. Raises `KopubError`, one line, for a question that cannot be answered.
+        """
+        from resources.search.search_options import Where
+
+        searcher, notes = self._searcher
+        where = Where(frozenset(documents), frozenset(shards), has_table, has_figure)
+        found = searcher.search(query, limit, _mode(mode), where)
+        hits = tuple(
+            Hit(
+                hit.rank,
+                hit.score,
+                self._page_now(hit.page.page_id),
+                hit.match.passage.text,
+                hit.match.passage.marks,
+                tuple(hit.page.regions[at].index for at in hit.match.regions),
+            )
+            for hit in found.hits
+        )
+        notes = (*notes, *found.notes)
+        return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, notes)
+
+    def to_arrow(self, table: TableName = "pages") -> pa.Table:
+        """All pages, regions or vectors; see `Pages.to_arrow`."""
+        return self.pages.to_arrow(table)
+
+    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
+        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        return self.pages.to_pandas(table)
+
+    def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
+        """The rows of the pages `ids`, in their order."""
+        rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
+        named = set(self.catalogue["shard"].take(_array(np.array(rows, np.int64))).to_pylist())
+        shards = [shard for shard in self.shards if shard in named]
+        return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
     def page_at(self, at: int) -> Page:
         """The page at a row of the catalogue."""
@@ -263,6 +350,16 @@ class Corpus:
         """The column `doubt`, 0 where it is null."""
         return np.array([doubt or 0.0 for doubt in self.catalogue["doubt"].to_pylist()])
 
+    @cached_property
+    def _searcher(self) -> "tuple[Searcher, list[str]]":
+        from kopub.searching import searcher_of
+
+        return searcher_of(self._source, self._profile)
+
+    def _page_now(self, page_id: str) -> Page:
+        """A page that a search found, which looks at the tables as they are now."""
+        return (self if page_id in self._positions else self.refreshed()).page(page_id)
+
     def _pages_of(self, document: int) -> Pages:
         _, _, order, _, starts = self._by_document
         return Pages(self, order[starts[document] : starts[document + 1]])
@@ -285,6 +382,18 @@ class Corpus:
         places[order] = np.arange(len(order))
         starts = np.searchsorted(documents[order], np.arange(len(ids) + 1))
         return list(ids), documents, order, places, starts
+
+
+def _mode(name: str | None) -> "Mode | None":
+    from resources.search.search_options import Mode
+
+    if name is None or name in Mode.__members__.values():
+        return None if name is None else Mode(name)
+    raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

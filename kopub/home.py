@@ -7,10 +7,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from kopub import row_values
+from kopub import row_values, tables
 from kopub.parquet_rows import OpenFiles, ParquetRows
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.source import Place
+from kopub.tables import TableName
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
 from resources.pages.manifest import Manifest
@@ -26,6 +27,7 @@ from resources.store.table_store import TableStore
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {"text": TABLES.text_vectors, "image": TABLES.image_vectors}
+_VECTOR_TABLES = {tables.VECTORS[kind]: table for kind, table in _VECTORS.items()}
 _MADE = ("page_id", "state", "reason", "fingerprint")
 _FACTS = ("width", "height", "sha256", "license", "source")
 
@@ -34,7 +36,7 @@ class HomeSource:
     """The tables in `store` of the corpus that is indexed in `home`; those of another corpus are left out."""
 
     def __init__(self, home: Path, store: TableStore, before: "HomeSource | None" = None) -> None:
-        self._home, self._store = home, store
+        self.home, self.store = home, store
         self._manifest = Manifest.load(home)
         self._stamps, self._other = self._look()
         self._files = OpenFiles()
@@ -42,7 +44,7 @@ class HomeSource:
 
     @property
     def location(self) -> str:
-        return str(self._home)
+        return str(self.home)
 
     @property
     def shards(self) -> Sequence[str]:
@@ -60,7 +62,7 @@ class HomeSource:
         return found
 
     def fresh(self) -> Self:
-        now = type(self)(self._home, self._store, self)
+        now = type(self)(self.home, self.store, self)
         return self if (now._stamps, now._manifest) == (self._stamps, self._manifest) else now
 
     def catalogue(self, shard: str) -> pa.Table:
@@ -70,6 +72,16 @@ class HomeSource:
         if known is None or known[0] != version:
             known = self._catalogues[shard] = version, self._catalogue(shard, made)
         return known[1]
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        if name == "pages":
+            return self._page_table(shard)
+        if name == "regions":
+            return self._region_table(shard)
+        asset = _VECTOR_TABLES[name].name
+        if asset not in self._made(shard):
+            return None
+        return tables.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
@@ -130,8 +142,8 @@ class HomeSource:
         for asset in self._made(place.shard):
             if row := self._find(_PAGE_TABLES[asset], place, _MADE):
                 tables[asset] = pa.Table.from_pylist([row])
-        metadata = {asset: self._store.metadata(asset, place.shard) for asset in tables}
-        runs = {asset: ledger.read(self._store, asset, place.shard) for asset in tables}
+        metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
+        runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
         return tuple(row_values.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
     def image_bytes(self, place: Place) -> bytes:
@@ -143,12 +155,12 @@ class HomeSource:
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
         """By asset: the tables of this corpus by shard with what tells their files apart, and the shards of others."""
-        footers = FooterCache(self._store)
+        footers = FooterCache(self.store)
         source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
         stamps: dict[str, dict[str, str]] = {}
         other: dict[str, list[str]] = {}
         for asset in _PAGE_TABLES:
-            published, entries = self._store.published(asset), footers.tables(asset)
+            published, entries = self.store.published(asset), footers.tables(asset)
             of_corpus = {
                 shard
                 for shard, entry in entries.items()
@@ -183,6 +195,40 @@ class HomeSource:
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
         return [values.get(page_id) for page_id in ids.to_pylist()]
 
+    def _page_table(self, shard: str) -> pa.Table:
+        catalogue, made = self.catalogue(shard), self._made(shard)
+        facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
+        columns: dict[str, Any] = {name: catalogue[name] for name in catalogue.column_names}
+        columns |= {name: facts[name] for name in _FACTS}
+        columns["shard"] = [shard] * catalogue.num_rows
+        for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
+            read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
+            # As in a release: a page without a text has an empty one.
+            columns[name] = [text or "" for text in read]
+        return pa.table({name: columns[name] for name in tables.PAGES.names}, tables.PAGES)
+
+    def _region_table(self, shard: str) -> pa.Table | None:
+        if TABLES.regions.name not in self._made(shard):
+            return None
+        ids = self.catalogue(shard)["page_id"].to_pylist()
+        rows = [
+            {
+                "page_id": page_id,
+                "index": region.index,
+                "label": region.label,
+                "task": region.task,
+                "score": region.score,
+                "bbox": region.box,
+                "bbox_2d": region.box_2d,
+                "content": region.content,
+                "state": region.state,
+                "reason": region.reason,
+            }
+            for row, page_id in enumerate(ids)
+            for region in self.regions(Place(shard, row, page_id))
+        ]
+        return pa.Table.from_pylist(rows, tables.REGIONS)
+
     def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
         row = self._find(table, place, columns)
         if row is None:
@@ -197,7 +243,7 @@ class HomeSource:
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
         def opened() -> ParquetRows:
-            return ParquetRows(self._store.open(asset, shard), f"{asset} of {shard}")
+            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}")
 
         return self._files.get((asset, shard), opened)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopub import row_values
+from kopub import row_values, tables
 from kopub.parquet_rows import OpenFiles, ParquetRows
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.source import Place
+from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
 from resources.printable import first_line
 from resources.release.dataset import release_manifest
@@ -35,6 +36,7 @@ _REGION = (
     "reason",
 )
 _VECTORS = {"text": "text_embeddings", "image": "image_embeddings"}
+_CONFIGS = {VECTORS[kind]: config for kind, config in _VECTORS.items()}
 _IMAGE = "image"
 
 
@@ -70,7 +72,18 @@ class ReleaseSource:
         return self if now._parts == self._parts else now
 
     def catalogue(self, shard: str) -> pa.Table:
-        return self._rows(PAGES, shard).read(_LISTED)
+        return self.rows(PAGES, shard).read(_LISTED)
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        if name == "pages":
+            pages = self.rows(PAGES, shard).read([column for column in tables.PAGES.names if column != "shard"])
+            shards = pa.repeat(pa.scalar(shard), pages.num_rows)
+            return pages.append_column("shard", shards).select(tables.PAGES.names).cast(tables.PAGES)
+        if name == "regions":
+            columns = ["native_label" if column == "label" else column for column in tables.REGIONS.names]
+            regions = self.rows("regions", shard).read(columns).select(columns)
+            return regions.rename_columns(tables.REGIONS.names).cast(tables.REGIONS)
+        return tables.vectors(self.rows(_CONFIGS[name], shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._page(place, _FACTS)
@@ -85,7 +98,7 @@ class ReleaseSource:
         # The regions of a file are in the order of its pages, and each page counts its own.
         ends = self._region_ends(place.shard)
         start = int(ends[place.row - 1]) if place.row else 0
-        found = self._rows("regions", place.shard).slice(start, int(ends[place.row]) - start, _REGION)
+        found = self.rows("regions", place.shard).slice(start, int(ends[place.row]) - start, _REGION)
         rows = found.to_pylist()
         if any(row["page_id"] != place.page_id for row in rows):
             raise StoreError(
@@ -106,13 +119,13 @@ class ReleaseSource:
         return tuple(Picture(row["path"], row["label"], tuple(row["bbox"]), row["image"]["bytes"]) for row in rows)
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
-        rows = self._rows("lineage", place.shard)
+        rows = self.rows("lineage", place.shard)
         return tuple(row_values.steps(self._of_page("lineage", place, rows.columns)))
 
     def image_bytes(self, place: Place) -> bytes:
-        if _IMAGE not in self._rows(PAGES, place.shard).columns:
+        if _IMAGE not in self.rows(PAGES, place.shard).columns:
             raise SourceError(
-                f"{self._folder} holds no page images: open the home, or release again with release.page_images"
+                f"{self.location} holds no page images: open the home, or release again with release.page_images"
             )
         image = self._page(place, [_IMAGE])[_IMAGE]
         if image is None or image["bytes"] is None:
@@ -120,14 +133,14 @@ class ReleaseSource:
         return image["bytes"]
 
     def _page(self, place: Place, columns: Sequence[str]) -> dict:
-        row = self._rows(PAGES, place.shard).row(place.row, "page_id", place.page_id, columns)
+        row = self.rows(PAGES, place.shard).row(place.row, "page_id", place.page_id, columns)
         if row is None:
-            raise StoreError(f"{place.page_id} is not in {place.shard} of {self._folder} any more: open it again")
+            raise StoreError(f"{place.page_id} is not in {place.shard} of {self.location} any more: open it again")
         return row
 
     def _of_page(self, config: str, place: Place, columns: Sequence[str]) -> pa.Table:
         """The rows of a page in a config that has none for some pages, or several."""
-        rows = self._rows(config, place.shard)
+        rows = self.rows(config, place.shard)
         ids = rows.read(["page_id"])["page_id"].to_pylist()
         parts = [rows.slice(at, 1, columns) for at, page_id in enumerate(ids) if page_id == place.page_id]
         return pa.concat_tables(parts) if parts else rows.slice(0, 0, columns)
@@ -136,12 +149,20 @@ class ReleaseSource:
         """By page of a shard, the row after its last region."""
         with self._lock:
             if shard not in self._ends:
-                counts = self._rows(PAGES, shard).read(["n_regions"])["n_regions"].to_pylist()
+                counts = self.rows(PAGES, shard).read(["n_regions"])["n_regions"].to_pylist()
                 self._ends[shard] = np.cumsum([count or 0 for count in counts])
             return self._ends[shard]
 
-    def _rows(self, config: str, shard: str) -> ParquetRows:
-        return self._files.get((config, shard), lambda: self._open(self._folder / part_path(config, shard)))
+    def stamp(self, config: str, shard: str) -> object:
+        """What tells a file of the release from another at its place; None where there is none."""
+        return self._parts[config].get(shard)
+
+    def rows(self, config: str, shard: str) -> ParquetRows:
+        """The rows of a file of the release. Raises `StoreError`."""
+        return self._files.get((config, shard), lambda: self._open(self._path(config, shard)))
+
+    def _path(self, config: str, shard: str) -> Path:
+        return self._folder / part_path(config, shard)
 
     def _open(self, path: Path) -> ParquetRows:
         try:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from kopub.rows import Facts, Picture, Region, Step
+from kopub.tables import TableName
 
 
 class Place(NamedTuple):
@@ -41,6 +42,10 @@ class Source(Protocol):
 
     def catalogue(self, shard: str) -> pa.Table:
         """page_id, doc_id, page_no, state and doubt of every page of a shard, in its order."""
+        ...
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        """The rows of all pages of a shard, in its order; None where no such table has been made."""
         ...
 
     def facts(self, place: Place) -> Facts: ...

@@ -21,6 +21,7 @@ from kopub_cli import (
     profile,
     publish,
     pull,
+    read,
     run,
     search,
     serve,
@@ -66,6 +67,7 @@ app.command()(plan.plan)
 app.command()(status.status)
 app.command()(search.search)
 app.command()(browse.browse)
+app.command()(read.read)
 app.command()(doubts.doubts)
 app.command()(evaluate.evaluate)
 app.command()(lineage.lineage)

@@ -16,13 +16,14 @@ from kopub_web.pictures import FULL
 from kopub_web.regions import shown_regions
 from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
+from kopub_web.views.search import WAY
 from resources.errors import KopubError
 from resources.search.highlight import QueryWords
 from resources.texts.markdown import crop_region
 from resources.texts.text_quality import DOUBTFUL
 
 TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS = "text", "markdown", "history", "answer", "versions"
-_WAY = ("walk", "q", "by", "doc", "shard", "table", "figure", "part")
+_WAY = ("walk", *WAY)
 """What of an address says on which way a person came to a page: a list that is walked through, or a search."""
 
 
@@ -115,7 +116,11 @@ def _no_picture(page: kopub.Page) -> str | None:
 
 def _to(page: kopub.Page | None, asked: Asked, kept: Mapping[str, str]) -> str | None:
     """A neighbour in the document, in the same view. Who leaves the way through a list goes on without it."""
-    return None if page is None else asked.to.page(page.id, view=kept.get("view"), q=kept.get("q"), by=kept.get("by"))
+    return (
+        None
+        if page is None
+        else asked.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
+    )
 
 
 def _walk(room: Room, page: kopub.Page, asked: Asked, kept: Mapping[str, str]) -> Walk | None:

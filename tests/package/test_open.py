@@ -13,9 +13,10 @@ import kopub
 from kopub_assets.graph import GRAPH
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
+from tests.doubles.writable_hub import REPO, WritableHub
 from tests.support.corpora import pages
 from tests.support.harness import Platform
-from tests.support.released import page_tables, release_of
+from tests.support.released import ReleasedCorpus, page_tables, release_of
 
 BOTH = ("store", "release")
 
@@ -159,7 +160,57 @@ def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
     with pytest.raises(kopub.KopubError) as told:
         kopub.open(place)
     assert "\n" not in str(told.value)
-    assert ("run `kopub run`" if kind == "empty" else "name a home or a release folder") in str(told.value)
+    assert ("run `kopub run`" if kind == "empty" else "name a home, a release folder, or OWNER/NAME on the Hub") in str(
+        told.value
+    )
+
+
+def test_tables_are_the_same_of_a_home_and_its_release(made: Platform):
+    home, release = kopub.open(made.home), kopub.open(made.home / "release")
+    for table in ("pages", "regions", "text_vectors", "image_vectors"):
+        assert home.to_arrow(table).equals(release.to_arrow(table)), table
+    assert home.to_arrow()["page_id"].to_pylist() == home.pages.ids
+    assert home.to_arrow("text_vectors")["page_id"].to_pylist() == ["a_1", "b_2", "a_2", "c_1"]
+
+
+def test_tables_follow_the_order_of_the_pages(corpus: kopub.Corpus):
+    some = corpus.documents["b"].pages[::-1]
+    assert some.to_arrow()["page_id"].to_pylist() == ["b_3", "b_2", "b_1"]
+    assert some.to_arrow("regions").select(["page_id", "index"]).to_pylist() == [
+        {"page_id": "b_2", "index": 0},
+        {"page_id": "b_2", "index": 1},
+    ]
+    frame = some.to_pandas()
+    assert frame.set_index("page_id").loc["b_2", "markdown"] == "read b_2\n\nread b_2"
+    assert corpus.pages[:0].to_arrow("image_vectors").num_rows == 0
+    with pytest.raises(kopub.KopubError, match="there is no table 'region'; did you mean regions"):
+        corpus.to_arrow("region")  # type: ignore[arg-type]
+
+
+def test_a_release_on_the_hub_is_read_and_fetched_as_it_is_needed(hub: WritableHub, tmp_path: Path):
+    corpus = ReleasedCorpus(tmp_path)
+    corpus.put(page_tables(0), page_tables(1))
+    corpus.push(REPO)
+    hub.asked.clear()
+    opened = kopub.open(REPO)
+    assert opened.location == f"{REPO} at {hub.head.oid}"
+    assert opened.documents.ids == ["doc0", "doc1"]
+    fetched = {path.rpartition("/data/")[2] for method, path in hub.asked if method == "GET" and "/data/" in path}
+    assert fetched == {"pages/shard_00.parquet", "pages/shard_01.parquet"}
+    page, local = opened.page("doc1_2"), kopub.open(corpus.folder).page("doc1_2")
+    assert page.regions == local.regions
+    assert page.pictures == local.pictures
+    assert opened.refreshed() is opened
+    corpus.put(page_tables(0, pages=4), page_tables(1))
+    corpus.push(REPO)
+    assert len(opened.refreshed().pages) == 7
+
+
+@pytest.mark.parametrize(("repo", "line"), [("someone/else", "neither a folder nor a dataset"), (REPO, "no release")])
+def test_what_is_no_release_on_the_hub_is_one_line(hub: WritableHub, repo: str, line: str):
+    with pytest.raises(kopub.KopubError, match=line) as told:
+        kopub.open(repo)
+    assert "\n" not in str(told.value)
 
 
 def imported_by(code: str) -> Iterator[str]:

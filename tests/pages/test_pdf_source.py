@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from multiprocessing import Pipe
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -343,11 +342,11 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     start = pool._Worker._start
     lives = iter([False, True, False, False])
 
-    def killed(worker: Any) -> BaseProcess:
+    def killed(worker: Any) -> "subprocess.Popen[bytes]":
         process = start(worker)
         if not next(lives, True):
             process.kill()
-            process.join()
+            process.wait()
         return process
 
     monkeypatch.setattr(pool._Worker, "_start", killed)
@@ -386,7 +385,7 @@ def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pyt
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours, theirs = Pipe()
     with ours:
-        thread = Thread(target=pool._work, args=(theirs,))
+        thread = Thread(target=pool.work, args=(theirs,))
         thread.start()
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))

@@ -333,7 +333,9 @@ def test_every_answer_forbids_inline_scripts_and_foreign_things(room: TestClient
     [
         ("/search?q=", 400, "The question is empty"),
         ("/search?q=%20", 400, "The question is empty"),
-        ("/search?q=%3F%21", 400, "cannot be answered"),
+        ("/search?q=%3F%21&mode=text", 400, "cannot be answered"),
+        ("/search?q=화면&mode=image", 400, "cannot search by image"),
+        ("/search?q=화면&doc=nowhere", 400, "nowhere"),
         (f"/search?q={'x' * 20_000}", 400, "too long: shorten it to 2,000"),
         ("/page?id=nothing", 404, "There is no page nothing."),
         ("/page?id=..%2F..%2Fx", 404, "There is no page"),
@@ -365,7 +367,7 @@ def test_only_reading_and_only_from_this_machine(room: TestClient):
 
 
 def test_no_vectors_is_said(tmp_path: Path):
-    shown = browser(made(tmp_path, select="raw_pages")).get("/search?q=화면")
+    shown = browser(made(tmp_path, select="raw_pages")).get("/search?q=화면&mode=text")
     assert (shown.status_code, "no text vectors yet: materialize" in shown.text) == (400, True)
 
 
@@ -455,7 +457,7 @@ def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
     platform.engines["embedding"] = embedder
     platform.make("corpus_text_embeddings")
     visitor = browser(platform, embedder)
-    choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/search").text)
-    assert [value for value, _ in choices] == ["", "fusion", "text", "image"]
+    choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/search?q=화면").text)
+    assert [value for value, _ in choices[:6]] == ["", "fusion", "bm25", "vectors", "text", "image"]
     assert "<mark>" in visitor.get("/search", params={"q": "화면"}).text
-    assert "no image vectors yet" in visitor.get("/search", params={"q": "화면", "by": "fusion"}).text
+    assert "no image vectors yet" in visitor.get("/search", params={"q": "화면", "mode": "vectors"}).text
