@@ -10,12 +10,12 @@ from kopub_cli.indexed_corpus import corpus_check, open_settings
 from kopub_cli.search import searcher_of
 from resources.errors import ConfigError
 
-_PORT = 3030
-"""Beside the UI's 3000."""
-
 
 def browse(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = _PORT,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="0 for any free one; that of reading_room.url when left out."),
+    ] = None,
 ) -> None:
     """Look at the corpus in a browser, until Ctrl-C: pages with their regions and texts, search, what to check."""
     import socket
@@ -26,6 +26,7 @@ def browse(
     from kopub_web.room import Room
 
     settings = open_settings()
+    port = settings.reading_room.port if port is None else port
     app = reading_room(Room(settings, searcher_of(settings), corpus_check(settings)))
     with socket.socket() as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.

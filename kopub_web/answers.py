@@ -1,5 +1,6 @@
 """Pages with known answers: how well each was read, and its answer beside the reading."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from resources.evaluation.benchmark import Reading, Sample, Score
 from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.runs.comparison import scores_of
 from resources.evaluation.runs.gold_file import read_gold
+from resources.evaluation.runs.home import EVALUATIONS
 from resources.evaluation.runs.page import asked_of, compared, values_of, worst_first
 from resources.evaluation.runs.run_history import HISTORY
 from resources.scores.history import ALL
@@ -47,6 +49,28 @@ def scored(store: ShardStore, gold: Path | None) -> list[Scored]:
         samples = worst_first(known.benchmark.samples, [values], headline)
         found.append(Scored(name, samples, values, means, headline))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvaluation:
+    """A benchmark that `kopub evaluate` read in a home of its own, and what a person types to look at it."""
+
+    benchmark: str
+    profile: str
+    command: str
+
+
+def other_evaluations(home: Path) -> list[OtherEvaluation]:
+    """The evaluations below a home, by benchmark and profile."""
+    stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
+    return [
+        OtherEvaluation(
+            store.parents[3].name,
+            store.parents[0].name,
+            f"KOPUB_HOME={shlex.quote(str(store.parents[2]))} KOPUB_STORE__URL={shlex.quote(str(store))} kopub browse",
+        )
+        for store in stores
+    ]
 
 
 def answers_of(benchmarks: Sequence[Scored], page: kopub.Page) -> list[tuple[str, Mapping[str, Any]]]:

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from kopub.corpus import NoSuchPage
+from kopub_web import markup
 from kopub_web.addresses import STATIC, Addresses
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
 from kopub_web.languages import language_of, texts
@@ -69,6 +70,8 @@ def reading_room(room: Room) -> "Starlette":
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
+    # Nobody waits for what rendering imports.
+    markup.markdown("", lambda source: None)
     contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
     to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()})
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")

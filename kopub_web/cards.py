@@ -1,12 +1,12 @@
 """Pages and documents as they are shown in lists."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import kopub
 from kopub_web.asked import Asked
 from kopub_web.room import Now
-from resources.states import LOST
+from resources.states import LOST, State
 from resources.texts.text_quality import DOUBTFUL
 
 
@@ -61,10 +61,11 @@ def page_card(page: kopub.Page, asked: Asked, name: str = "", why: str = "", **w
 def document_cards(documents: Sequence[kopub.Document], asked: Asked) -> list[DocumentCard]:
     cards = []
     for document in documents:
-        cover = page_card(document.pages[0], asked, document_name(document, asked))
-        calls = len(document.pages.doubtful) + sum(
-            count for state, count in document.states.items() if state not in ("ok", "blank")
-        )
+        first = page_card(document.pages[0], asked, document_name(document, asked))
+        # The state of the first page would be taken for that of the document.
+        cover = replace(first, state=State.OK.value, is_doubtful=False)
+        pages = document.pages
+        calls = len({*pages.where(state=(State.PARTIAL, *LOST)).ids, *pages.doubtful.ids})
         cards.append(DocumentCard(cover, asked.to.document(document.id), len(document), calls))
     return cards
 

@@ -53,6 +53,11 @@ class Now:
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not of pages, with what tells their files from those that they replace."""
 
+    def count(self) -> None:
+        """Count what the first page shows, so that nobody waits for it. Raises `StoreError`."""
+        for counted in (self.lists, self.tables, self.replaced, self.scores):
+            len(counted)
+
     @cached_property
     def lists(self) -> Mapping[str, kopub.Pages]:
         """The pages to look at, by the name of the list."""
@@ -114,6 +119,7 @@ class Room:
         self._check = check
         self._lock = Lock()
         self._now = self._look(kopub.open(settings.home, store=settings.store.url))
+        self._now.count()
         self._looked = time.monotonic()
 
     @property

@@ -9,13 +9,14 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Finished, Run, ShardAsset
+from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
+from resources.config.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -31,16 +32,18 @@ def dagster_asset(
     shards_per_run: int | None,
     graph: Sequence[type[ShardAsset]],
     scores: Collection[str],
+    room: ReadingRoom,
 ) -> dg.AssetsDefinition:
     """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
 
-    `scores` are the assets of scores that this platform has: not every corpus has known answers.
+    `scores` are the assets of scores that this platform has: not every corpus has known answers. Each shard has a
+    link to its pages in the reading `room`.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        yield from over_shards(context, asset(resources), config)
+        yield from over_shards(context, asset(resources), config, room)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
@@ -88,7 +91,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def over_shards(
-    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
+    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
     """Make the shards of a run: the same code for one, a range and a backfill.
 
@@ -135,12 +138,18 @@ def over_shards(
         yield from run.problems.results()
         for shard, made in finished.items():
             tags = {DATA_VERSION_TAG: made.recipe}
-            context.log_event(dg.AssetMaterialization(context.asset_key, None, made.metadata, shard, tags))
+            context.log_event(dg.AssetMaterialization(context.asset_key, None, _linked(made, shard, room), shard, tags))
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     for shard, made in finished.items():
-        context.add_asset_metadata(made.metadata, partition_key=shard)
+        context.add_asset_metadata(_linked(made, shard, room), partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+def _linked(made: Finished, shard: str, room: ReadingRoom) -> Metadata:
+    """What the UI shows of a shard, and where its pages can be looked at."""
+    address = room.of_shard(shard)
+    return made.metadata if address is None else {**made.metadata, "reading_room": dg.MetadataValue.url(address)}
 
 
 @contextmanager

@@ -130,6 +130,10 @@
     image.addEventListener("dragstart", (event) => event.preventDefault());
     for (const box of boxes.values()) box.addEventListener("dragstart", (event) => event.preventDefault());
     zoom(1);
+
+    // What was searched for is in sight.
+    const found = items.find((item) => item.classList.contains("held"));
+    if (found) show(found.dataset.region);
   }
 
   // From page to page.

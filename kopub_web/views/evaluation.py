@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kopub_web.answers import Scored
+from kopub_web.answers import Scored, other_evaluations
 from kopub_web.asked import Asked, Shown
 from kopub_web.cards import page_card
 from kopub_web.room import Room
@@ -18,6 +18,7 @@ def evaluation(room: Room, asked: Asked) -> Shown:
         {
             "room": "evaluation",
             "title": asked.t("room.evaluation"),
+            "others": other_evaluations(room.settings.home),
             "benchmarks": [_benchmark(room, each, asked) for each in room.now.scored if each.values],
         },
     )

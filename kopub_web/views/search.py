@@ -80,7 +80,7 @@ def _hit(hit: Hit, asked: Asked, way: dict[str, str]) -> dict[str, Any]:
             {"index": region.index, "box": region.box, "hue": hue(region.label), "held": region.index in matching}
             for region in page.regions
         ],
-        "matching": [index + 1 for index in matching],
+        "matching": matching,
         "has_text": bool(passage.text),
         "pieces": list(pieces(passage.text, passage.marks)),
     }

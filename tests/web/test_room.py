@@ -16,13 +16,16 @@ from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.code_version import CodeVersion
 from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.evaluation.benchmark import Benchmark, Sample
+from resources.evaluation.gold import PageText
+from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
 from resources.states import State
-from tests.search.test_search import TwoWayEmbedder, made, searcher
+from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.corpora import page_image, pages, query
 from tests.support.harness import Platform
 
@@ -236,7 +239,7 @@ def test_pages_to_look_at_are_listed_with_the_reason(troubled: Platform, kind: s
 
 def test_a_list_is_walked_through_page_by_page(troubled: Platform):
     page = browser(troubled)
-    listed = page.get("/pages?kind=doubtful").text
+    shown = listed = page.get("/pages?kind=doubtful").text
     seen, at = [], address(listed, "/page?")
     while at:
         shown = page.get(at).text
@@ -428,6 +431,30 @@ def test_what_an_upgrade_changed_is_shown_side_by_side(tmp_path: Path, monkeypat
     assert "<del>" in shown
     assert "<ins>" in shown
     assert "<b>메뉴</b>" not in shown
+
+
+def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(tmp_path: Path):
+    platform = made(tmp_path)
+    samples = [
+        Sample(f"a_{n}", "a", None, {}, PageText(TEXTS[f"a_{n}"].replace("덮개", "<b>뚜껑</b>"))) for n in (1, 2)
+    ]
+    write_gold(tmp_path / "gold.parquet", [KnownAnswers(Benchmark("texts", "1", "", "", samples), 2)])
+    assert platform.run("ocr_scores", first=None).success
+    page = browser(platform)
+    listed = page.get("/evaluation").text
+    assert re.findall(r"<strong>(.*?)</strong>", listed) == ["a, page 2", "a, page 1"]
+    shown = page.get(address(listed, "/page?")).text
+    assert "Known answer" in shown
+    assert re.search(r"<del>[^/]*뚜껑", shown)
+    assert "<b>뚜껑" not in shown
+
+
+def test_benchmarks_of_their_own_homes_are_named_with_the_command(troubled: Platform):
+    store = troubled.home / "evaluations" / "texts" / "my pages-0123" / "profiles" / "cpu" / "store"
+    store.mkdir(parents=True)
+    shown = browser(troubled).get("/evaluation").text
+    assert "texts, cpu" in shown
+    assert "profiles/cpu/store&#39; kopub browse" in shown
 
 
 def test_a_picture_of_many_pages_is_kept_within_bounds(room: TestClient, monkeypatch: pytest.MonkeyPatch):
