@@ -12,7 +12,9 @@ from kopub_web.answers import Scored, scored
 from kopub_web.figures import figures_of
 from kopub_web.pictures import Pictures
 from kopub_web.scores import Score, reading_scores, retrieval_scores
-from kopub_web.versions import replaced_shards
+from kopub_web.versions import replaced_shards, shard_versions
+from resources.diff.compare import ShardDiff
+from resources.diff.html import Upgrade
 from resources.errors import StoreError
 from resources.states import State, count_states
 from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
@@ -50,6 +52,7 @@ class Now:
     def __init__(self, corpus: kopub.Corpus, settings: "Settings", is_of_corpus: IsOfCorpus) -> None:
         self.corpus = corpus
         self._settings, self._is_of_corpus = settings, is_of_corpus
+        self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not of pages, with what tells their files from those that they replace."""
 
@@ -87,6 +90,12 @@ class Now:
     def replaced(self) -> Sequence[str]:
         """The shards of which tables before an upgrade are kept."""
         return replaced_shards(self._settings.store, self.corpus.shards)
+
+    def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
+        """What the last upgrade changed in a shard; of the shard that was asked for last it is kept."""
+        if self._changes is None or self._changes[0] != shard:
+            self._changes = shard, shard_versions(self._settings.store, shard)
+        return self._changes[1]
 
     @cached_property
     def scored(self) -> Sequence[Scored]:

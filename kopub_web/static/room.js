@@ -8,8 +8,10 @@
 
   const typing = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;
 
+  // On a narrow screen the row of rooms scrolls: the one that a person is in is in sight.
   const room = document.querySelector(".top nav [aria-current]");
-  if (room) room.closest("nav").scrollLeft = room.offsetLeft - 60;
+  const rooms = document.querySelector(".top nav");
+  if (room) rooms.scrollLeft += room.getBoundingClientRect().left - rooms.getBoundingClientRect().left - 40;
 
   // Regions and their texts.
   const items = [...document.querySelectorAll(".regions > li[data-region]")];

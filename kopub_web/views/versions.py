@@ -3,7 +3,6 @@
 from kopub_web.asked import Asked, Shown, part
 from kopub_web.cards import page_card
 from kopub_web.room import Room
-from kopub_web.versions import shard_versions
 
 _PAGES = 24
 
@@ -14,7 +13,7 @@ def versions(room: Room, asked: Asked) -> Shown:
     if not now.replaced:
         return Shown("versions.html.jinja", values)
     shard = asked.text("shard") if asked.text("shard") in now.replaced else now.replaced[0]
-    diff, upgrades = shard_versions(room.settings.store, shard)
+    diff, upgrades = now.changes(shard)
     changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
     shown, pager = part(len(changed), _PAGES, asked, lambda **at: asked.to.versions(shard=shard, **at))
     cards = [{**_card(room, page.page_id, asked), "damage": page.damage.score} for page in changed[shown]]
