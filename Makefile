@@ -33,6 +33,7 @@ test-fast: setup ## The inner loop: no daemons, commands, real models, or anythi
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kopub.answers import Answer, Hit
-    from kopub.corpus import Corpus, Document, Documents, NoSuchPage, Pages
+    from kopub.corpus import Corpus
+    from kopub.documents import Document, Documents
     from kopub.opening import open
     from kopub.page import Page
+    from kopub.pages import NoSuchPage, Pages
     from kopub.reading import read
     from kopub.rows import Picture, Region, Step
     from resources.errors import KopubError
@@ -50,9 +52,11 @@ __all__ = [
 
 _MODULES = {
     "kopub.answers": ("Answer", "Hit"),
-    "kopub.corpus": ("Corpus", "Document", "Documents", "NoSuchPage", "Pages"),
+    "kopub.corpus": ("Corpus",),
+    "kopub.documents": ("Document", "Documents"),
     "kopub.opening": ("open",),
     "kopub.page": ("Page",),
+    "kopub.pages": ("NoSuchPage", "Pages"),
     "kopub.reading": ("read",),
     "kopub.rows": ("Picture", "Region", "Step"),
     "resources.errors": ("KopubError",),

@@ -1,21 +1,21 @@
 """A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from kopub.answers import Answer, Hit
+from kopub.catalogue import array_of, placed
+from kopub.documents import Document, Documents
 from kopub.page import Page
-from kopub.rows import Region
+from kopub.pages import NoSuchPage, Pages
 from kopub.source import Place, Source
-from kopub.tables import TableName, collected, empty, known
+from kopub.tables import TableName, collected, empty
 from resources.errors import KopubError, did_you_mean
 from resources.parallel import ordered_map
-from resources.states import State, count_states
-from resources.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,185 +23,8 @@ if TYPE_CHECKING:
     from resources.search.search_options import Mode
     from resources.search.searcher import Searcher
 
-CATALOGUE = pa.schema(
-    [
-        ("page_id", pa.string()),
-        ("doc_id", pa.dictionary(pa.int32(), pa.string())),
-        ("page_no", pa.int32()),
-        ("shard", pa.dictionary(pa.int32(), pa.string())),
-        ("row", pa.int32()),
-        ("state", pa.dictionary(pa.int32(), pa.string())),
-        ("doubt", pa.float32()),
-    ]
-)
-"""What is known of every page at once."""
 _READERS = 8
 """Shards whose catalogues are read at once: object storage takes 50 ms to answer each."""
-
-
-class NoSuchPage(KopubError, KeyError):
-    """An id that no page or document of the corpus has."""
-
-    __str__ = KopubError.__str__
-
-
-class Pages(Sequence[Page]):
-    """Pages of a corpus in an order: by number, by slice, or by id; `in` takes an id or a page."""
-
-    def __init__(self, corpus: "Corpus", positions: np.ndarray) -> None:
-        self._corpus, self._positions = corpus, np.ascontiguousarray(positions, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    @overload
-    def __getitem__(self, key: int | str) -> Page: ...
-    @overload
-    def __getitem__(self, key: slice) -> "Pages": ...
-    def __getitem__(self, key: int | str | slice) -> "Page | Pages":
-        if isinstance(key, slice):
-            return Pages(self._corpus, self._positions[key])
-        if isinstance(key, str):
-            page = self._corpus.page(key)
-            if page not in self:
-                raise NoSuchPage(f"the page {key!r} is not among these {len(self):,}")
-            return page
-        return self._corpus.page_at(int(self._positions[key]))
-
-    def __iter__(self) -> Iterator[Page]:
-        return (self._corpus.page_at(at) for at in self._positions.tolist())
-
-    def __contains__(self, item: object) -> bool:
-        page_id = item.id if isinstance(item, Page) else item
-        at = self._corpus.position(page_id) if isinstance(page_id, str) else None
-        return at is not None and at in self._numbers
-
-    def __repr__(self) -> str:
-        return f"<kopub.Pages: {len(self):,} pages>"
-
-    @property
-    def catalogue(self) -> pa.Table:
-        """page_id, doc_id, page_no, shard, row, state and doubt of these pages."""
-        return self._corpus.catalogue.take(_array(self._positions))
-
-    @property
-    def ids(self) -> list[str]:
-        return self.catalogue["page_id"].to_pylist()
-
-    @property
-    def states(self) -> dict[State, int]:
-        """How many of the pages ended in each state."""
-        return {State(state): count for state, count in count_states(self.catalogue["state"].to_pylist()).items()}
-
-    @property
-    def doubtful(self) -> "Pages":
-        """Those whose text looks wrong, worst first."""
-        doubts = self._corpus.doubts[self._positions]
-        order = np.argsort(-doubts, kind="stable")
-        return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
-
-    def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
-        """Those in one of the states, or in the shard; in the same order."""
-        wanted = {State(each) for each in ([state] if isinstance(state, str) else state)}
-        kept = np.ones(len(self), bool)
-        catalogue = self.catalogue
-        if wanted:
-            kept &= np.isin(catalogue["state"].to_pylist(), list(wanted))
-        if shard is not None:
-            kept &= np.isin(catalogue["shard"].to_pylist(), [shard])
-        return Pages(self._corpus, self._positions[kept])
-
-    def to_arrow(self, table: TableName = "pages") -> pa.Table:
-        """The pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
-
-        Everything of it is read. `pages` has no pictures; a page without a vector is no row of its table.
-        """
-        return self._corpus.table(known(table), self.ids)
-
-    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
-        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
-        return self.to_arrow(table).to_pandas()
-
-    @cached_property
-    def _numbers(self) -> frozenset[int]:
-        return frozenset(self._positions.tolist())
-
-
-class Document:
-    """A document: its id, which is empty for pages of no document, and its pages by their numbers."""
-
-    def __init__(self, id: str, pages: Pages) -> None:
-        self.id = id
-        self.pages = pages
-
-    def __repr__(self) -> str:
-        return f"<kopub.Document {self.id!r}: {len(self.pages)} pages>"
-
-    def __len__(self) -> int:
-        return len(self.pages)
-
-    @cached_property
-    def states(self) -> dict[State, int]:
-        """How many of its pages ended in each state."""
-        return self.pages.states
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The regions of all its pages, page by page."""
-        return tuple(region for page in self.pages for region in page.regions)
-
-    @property
-    def text(self) -> str:
-        """The texts of its pages, a blank line apart."""
-        return _joined(page.text for page in self.pages)
-
-    @property
-    def markdown(self) -> str:
-        """The markdown of its pages, a blank line apart."""
-        return _joined(page.markdown for page in self.pages)
-
-
-class Documents(Sequence[Document]):
-    """The documents of a corpus in the order of their first pages: by number, by slice, or by id."""
-
-    def __init__(self, ids: Sequence[str], pages: Callable[[int], Pages]) -> None:
-        self._ids, self._pages = ids, pages
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @overload
-    def __getitem__(self, key: int | str) -> Document: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Document]: ...
-    def __getitem__(self, key: int | str | slice) -> Document | list[Document]:
-        if isinstance(key, slice):
-            return [self._document(at) for at in range(len(self))[key]]
-        if isinstance(key, str):
-            if key not in self._numbers:
-                raise NoSuchPage(f"there is no document {key!r}{did_you_mean(key, self._ids)}")
-            key = self._numbers[key]
-        return self._document(range(len(self))[key])
-
-    def __iter__(self) -> Iterator[Document]:
-        return (self._document(at) for at in range(len(self)))
-
-    def __contains__(self, item: object) -> bool:
-        return (item.id if isinstance(item, Document) else item) in self._numbers
-
-    def __repr__(self) -> str:
-        return f"<kopub.Documents: {len(self):,} documents>"
-
-    @property
-    def ids(self) -> list[str]:
-        return list(self._ids)
-
-    def _document(self, at: int) -> Document:
-        return Document(self._ids[at], self._pages(at))
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {document: at for at, document in enumerate(self._ids)}
 
 
 class Corpus:
@@ -235,17 +58,7 @@ class Corpus:
     @cached_property
     def catalogue(self) -> pa.Table:
         """A row for each page, in corpus order: page_id, doc_id, page_no, shard, row, state and doubt."""
-
-        tables = list(ordered_map(self._source.catalogue, self.shards, _READERS))
-        if not tables:
-            return CATALOGUE.empty_table()
-        counts = [table.num_rows for table in tables]
-        rows = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-        numbers = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        own = {"shard": pa.DictionaryArray.from_arrays(_array(numbers), _strings(self.shards)), "row": _array(rows)}
-        read = pa.concat_tables(tables)
-        columns = [own[field.name] if field.name in own else _typed(read[field.name], field) for field in CATALOGUE]
-        return pa.Table.from_arrays(columns, schema=CATALOGUE).combine_chunks()
+        return placed(self.shards, list(ordered_map(self._source.catalogue, self.shards, _READERS)))
 
     @cached_property
     def pages(self) -> Pages:
@@ -317,7 +130,7 @@ class Corpus:
     def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
         """The rows of the pages `ids`, in their order."""
         rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
-        named = set(self.catalogue["shard"].take(_array(np.array(rows, np.int64))).to_pylist())
+        named = set(self.catalogue["shard"].take(array_of(np.array(rows, np.int64))).to_pylist())
         shards = [shard for shard in self.shards if shard in named]
         return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
@@ -390,26 +203,3 @@ def _mode(name: str | None) -> "Mode | None":
     if name is None or name in Mode.__members__.values():
         return None if name is None else Mode(name)
     raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "\n\n".join(text for text in texts if text)
-
-
-def _typed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    return column.cast(field.type)
-
-
-# Arrays are made from buffers: the first one that is made of Python values loads pandas, which takes 0.3 s and 40 MB.
-
-
-def _array(values: np.ndarray) -> pa.Array:
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-
-
-def _strings(values: Sequence[str]) -> pa.StringArray:
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

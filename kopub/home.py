@@ -36,7 +36,8 @@ class HomeSource:
     """The tables in `store` of the corpus that is indexed in `home`; those of another corpus are left out."""
 
     def __init__(self, home: Path, store: TableStore, before: "HomeSource | None" = None) -> None:
-        self.home, self.store = home, store
+        self.home: Path = home
+        self.store: TableStore = store
         self._manifest = Manifest.load(home)
         self._stamps, self._other = self._look()
         self._files = OpenFiles()

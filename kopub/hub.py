@@ -37,7 +37,7 @@ class HubSource(ReleaseSource):
         now = type(self)(self._repo, self._revision)
         return self if now._commit == self._commit else now
 
-    def stamp(self, config: str, shard: str) -> object:
+    def stamp(self, config: str, shard: str) -> str | None:
         return self._commit
 
     def _path(self, config: str, shard: str) -> Path:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-    from kopub.corpus import Corpus, Document
+    from kopub.corpus import Corpus
+    from kopub.documents import Document
     from kopub.rows import Facts
     from kopub.source import Source
 

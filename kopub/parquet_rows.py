@@ -40,9 +40,7 @@ class ParquetRows:
     def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
         """At most `count` rows from `start` on. Raises `StoreError`."""
         first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
-        groups = list(range(first, min(last + 1, len(self._ends))))
-        if not count or not groups:
-            return self._file.schema_arrow.empty_table().select(list(columns))
+        groups = list(range(first, min(last + 1, len(self._ends)))) if count else []
         before = self._ends[first - 1] if first else 0
         with self._told(), self._lock:
             read = self._file.read_row_groups(groups, list(columns))

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from kopub.corpus import Corpus, Document
+from kopub.corpus import Corpus
+from kopub.documents import Document
 from kopub.home import HomeSource
 from kopub_assets.graph import GRAPH
 from kopub_assets.materialize.asset import Run, ShardAsset

@@ -153,7 +153,7 @@ class ReleaseSource:
                 self._ends[shard] = np.cumsum([count or 0 for count in counts])
             return self._ends[shard]
 
-    def stamp(self, config: str, shard: str) -> object:
+    def stamp(self, config: str, shard: str) -> str | None:
         """What tells a file of the release from another at its place; None where there is none."""
         return self._parts[config].get(shard)
 
@@ -176,6 +176,7 @@ def is_release(folder: Path) -> bool:
     return bool(published(folder, PAGES))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> str:
+    """Fit for the name of a file."""
     stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size
+    return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from kopub.release import PAGES, ReleaseSource
 from resources.errors import StoreError
-from resources.fingerprints import fingerprint
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.lineage_rows import MADE_WITH
@@ -46,7 +45,7 @@ class ReleaseTables:
         if asset not in _CONFIGS:
             return {}
         stamps = {shard: self._release.stamp(_CONFIGS[asset], shard) for shard in self._release.shards}
-        return {shard: fingerprint(stamp) for shard, stamp in stamps.items() if stamp is not None}
+        return {shard: stamp for shard, stamp in stamps.items() if stamp is not None}
 
     def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
         """`columns` of a table. Raises `StoreError`."""

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from kopub.corpus import NoSuchPage
+import kopub
 from kopub_web import markup
 from kopub_web.addresses import STATIC, Addresses
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
@@ -141,7 +141,7 @@ def _shown(view: View, room: Room, asked: Asked) -> Shown:
     """What a view shows, or what is wrong in words for a person."""
     try:
         return view(room, asked)
-    except NoSuchPage as error:
+    except kopub.NoSuchPage as error:
         return _message(asked.t("message.not_found"), str(error), 404)
     except KopubError as error:
         return _message(asked.t("message.broken"), asked.t("message.broken.says"), 500, str(error))

@@ -3,7 +3,6 @@
 import unicodedata
 
 import kopub
-from kopub.corpus import NoSuchPage
 from kopub_web.asked import Asked, Shown, part
 from kopub_web.cards import document_cards, document_name, page_card
 from kopub_web.room import Room
@@ -57,7 +56,7 @@ def _document(corpus: kopub.Corpus, asked: Asked) -> kopub.Document:
     """The document that an address names. Raises `NoSuchPage`."""
     document = asked.text("id")
     if document not in corpus.documents:
-        raise NoSuchPage(asked.t("message.no_document", id=document or "?"))
+        raise kopub.NoSuchPage(asked.t("message.no_document", id=document or "?"))
     return corpus.documents[document]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import quote
 
 import kopub
-from kopub.corpus import NoSuchPage
 from kopub_web import markup
 from kopub_web.answers import answers_of
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
@@ -92,7 +91,7 @@ def page_of(room: Room, asked: Asked) -> kopub.Page:
     """The page that an address names. Raises `NoSuchPage`."""
     corpus, page_id = room.now.corpus, asked.text("id")
     if page_id not in corpus.pages:
-        raise NoSuchPage(asked.t("message.no_page", id=page_id or "?"))
+        raise kopub.NoSuchPage(asked.t("message.no_page", id=page_id or "?"))
     return corpus.page(page_id)
 
 

@@ -3,13 +3,17 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import kopub
+from kopub.parquet_rows import ParquetRows
 from kopub_assets.graph import GRAPH
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
@@ -138,6 +142,44 @@ def test_tables_of_another_corpus_are_left_out_and_named(made: Platform, tmp_pat
     corpus = kopub.open(tmp_path)
     assert len(corpus.pages) == 0
     assert corpus.notes[0] == "raw_pages of 2 shards is left out: it is of another corpus than the indexed one"
+
+
+def test_tables_may_be_in_object_storage(made: Platform):
+    fs, store = fsspec.filesystem("memory"), made.home / "store"
+    fs.put(str(store), "/package/store", recursive=True)
+    page, local = kopub.open(made.home, store="memory://package/store").page("a_2"), kopub.open(made.home).page("a_2")
+    assert (page.regions, page.text, page.lineage) == (local.regions, local.text, local.lineage)
+
+
+def test_opening_reads_ids_and_states_alone(corpus: kopub.Corpus, monkeypatch: pytest.MonkeyPatch):
+    read: set[str] = set()
+
+    def noted(rows: ParquetRows, columns: Sequence[str]) -> pa.Table:
+        read.update(columns)
+        return whole(rows, columns)
+
+    whole = ParquetRows.read
+    monkeypatch.setattr(ParquetRows, "read", noted)
+    monkeypatch.setattr(ParquetRows, "slice", lambda *_: pytest.fail("a page was read"))
+    assert len(corpus.pages) == 6
+    assert corpus.documents["b"].states[kopub.State.OK] == 1
+    assert corpus.page("b_2").previous == corpus.page("b_1")
+    assert read == {"page_id", "doc_id", "page_no", "state", "doubt"}
+
+
+def test_a_page_is_read_from_its_row_group_alone(tmp_path: Path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"page_id": list("abcdef"), "value": range(6)}), path, row_group_size=2)
+    file = pq.ParquetFile(path)
+    groups: list[Sequence[int]] = []
+    read = file.read_row_groups
+    file.read_row_groups = lambda chosen, columns: (groups.append(chosen), read(chosen, columns))[1]  # type: ignore[method-assign]
+    rows = ParquetRows(file, "rows")
+    assert rows.row(3, "page_id", "d", ["value"]) == {"page_id": "d", "value": 3}
+    assert rows.slice(1, 3, ["value"])["value"].to_pylist() == [1, 2, 3]
+    assert groups == [[1], [0, 1]]
+    assert rows.row(0, "page_id", "f", ["value"]) == {"page_id": "f", "value": 5}, "a table of another order"
+    assert rows.row(9, "page_id", "x", ["value"]) is None
 
 
 def test_a_damaged_table_is_one_line(made: Platform, tmp_path: Path):
