@@ -28,7 +28,7 @@ test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
 
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

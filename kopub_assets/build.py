@@ -25,7 +25,9 @@ def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefi
         scores.append(benchmark_scores(settings, build_assets))
     there = {asset.key.path[-1] for asset in scores}
     shards = [
-        dagster_asset(asset, declared[name], partitions, settings.shards_per_run, graph.assets, there)
+        dagster_asset(
+            asset, declared[name], partitions, settings.shards_per_run, graph.assets, there, settings.reading_room
+        )
         for name, asset in graph.by_name.items()
     ]
     return [*shards, *scores]

@@ -8,6 +8,7 @@ from dotenv import load_dotenv
 from rich.console import Console
 
 from kopub_cli import (
+    browse,
     costs,
     diff,
     doctor,
@@ -65,7 +66,7 @@ app.command()(index.shards)
 app.command()(plan.plan)
 app.command()(status.status)
 app.command()(search.search)
-app.command()(search.search_page)
+app.command()(browse.browse)
 app.command()(read.read)
 app.command()(doubts.doubts)
 app.command()(evaluate.evaluate)

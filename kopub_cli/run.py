@@ -84,7 +84,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
         out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     if failures:
         raise KopubError(f"{_counted(len(failures))} failed; what was finished is kept: run the same command again")
-    out.print("next: kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
+    out.print("next: kopub browse, kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
 
 
 def _counted(shards: int) -> str:

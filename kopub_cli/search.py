@@ -1,8 +1,6 @@
-"""`kopub search` and `kopub search-page`: pages that answer a question."""
+"""`kopub search`: pages that answer a question."""
 
 import json
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +8,6 @@ from rich.console import Console
 from rich.text import Text
 
 from kopub_cli.indexed_corpus import open_settings
-from resources.errors import ConfigError
 from resources.printable import blanked
 from resources.search.search_options import MOST, Mode, Where
 
@@ -18,9 +15,6 @@ if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.search.answers import Answer, Hit
     from resources.search.searcher import Searcher
-
-_PORT = 3030
-"""Beside the UI's 3000."""
 
 
 def search(
@@ -49,32 +43,6 @@ def search(
         typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
     else:
         _show(answer, Console(highlight=False))
-
-
-def search_page(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = _PORT,
-) -> None:
-    """Serve a page to search with on this machine, until Ctrl-C."""
-    import socket
-
-    import uvicorn
-
-    from resources.search.web import search_app
-
-    settings = open_settings()
-    app = search_app(searcher_of(settings), settings.corpus)
-    with socket.socket() as listening:
-        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
-        if os.name == "posix":
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
-        typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
-        # The server ends by itself, and raises the signal again for others.
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def searcher_of(settings: "Settings") -> "Searcher":

@@ -9,13 +9,14 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Finished, Run, ShardAsset
+from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
+from resources.config.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
@@ -33,16 +34,18 @@ def dagster_asset(
     shards_per_run: int | None,
     graph: Sequence[type[ShardAsset]],
     scores: Collection[str],
+    room: ReadingRoom,
 ) -> dg.AssetsDefinition:
     """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
 
-    `scores` are the assets of scores that this platform has: not every corpus has known answers.
+    `scores` are the assets of scores that this platform has: not every corpus has known answers. Each shard has a
+    link to its pages in the reading `room`.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        yield from over_shards(context, asset(resources), config)
+        yield from over_shards(context, asset(resources), config, room)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
@@ -104,7 +107,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def over_shards(
-    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
+    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
     """Make the shards of a run: the same code for one, a range and a backfill.
 
@@ -141,7 +144,7 @@ def over_shards(
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
                 if isinstance(outcome, Finished):
-                    outcome.metadata["table"] = dg.MetadataValue.path(asset.store.location(asset.name, shard))
+                    outcome.metadata.update(_places(asset, shard, room))
                     finished[shard] = outcome
                     watcher().published(asset.name, shard)
                     if outcome.metadata["computed"] and len(finished) < len(run.shards):
@@ -162,6 +165,13 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
+    """Where the table of a shard lies, and where its pages can be looked at."""
+    places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
+    address = room.of_shard(shard)
+    return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
 
 
 def _materialization(context: dg.AssetExecutionContext, shard: str, made: Finished) -> dg.AssetMaterialization:

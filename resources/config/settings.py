@@ -20,6 +20,7 @@ from resources.config.overrides import Override
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
 from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
+from resources.config.reading_room import ReadingRoom
 from resources.config.search import Search
 from resources.config.sections import make
 from resources.config.upgrade_window import Upgrades
@@ -52,6 +53,7 @@ class Settings:
     gates: Gates
     upgrades: Upgrades
     search: Search
+    reading_room: ReadingRoom
 
     @classmethod
     def of(
@@ -87,6 +89,7 @@ class Settings:
                 gates=make(sections.gates, "gates"),
                 upgrades=sections.upgrades,
                 search=sections.search,
+                reading_room=sections.reading_room,
             )
 
     @property

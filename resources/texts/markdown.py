@@ -23,7 +23,7 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     regions are left out.
     """
     ordered = readable(regions)
-    pictures = {_crop_index(crop): crop for crop in crops}
+    pictures = {crop_region(crop.path): crop for crop in crops}
     numbers = _formula_numbers(ordered)
     taken = set(numbers.values())
     blocks = []
@@ -38,8 +38,9 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def _crop_index(crop: Crop) -> int:
-    return int(crop.path.rpartition("_")[2].removesuffix(".jpg"))
+def crop_region(path: str) -> int:
+    """The index of the region that the crop at a path is of."""
+    return int(path.rpartition("_")[2].removesuffix(".jpg"))
 
 
 def _link(path: str) -> str:
