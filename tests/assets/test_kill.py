@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from kopub_assets.graph import GRAPH
-from resources.release.dataset.released_files import part_path
+from resources.release.dataset.part_paths import part_path
 from resources.store.schemas import OCR_RESULTS
 from tests.support import kill_child
 from tests.support.corpora import pages, query
