@@ -82,7 +82,8 @@ def searcher_of(settings: "Settings") -> "Searcher":
     from resources.search.measured import MeasuredScores
     from resources.search.searcher import Searcher
 
-    keys, check = settings.corpus.manifest.keys, corpus_check(settings)
+    keys = settings.corpus.manifest.keys
+    check = corpus_check(settings.corpus.manifest, settings.store)
     return Searcher(
         settings.store,
         keys,
