@@ -9,12 +9,12 @@ from kopub.home import HomeSource
 from kopub.release import ReleaseSource
 from kopub.release_tables import ReleaseTables
 from kopub.source import Source
-from kopub_assets.upgrades.stale_scan import sources_of
 from resources.config.configured import configured
 from resources.config.settings import Settings, read_settings
 from resources.embedding.base import Embedder
 from resources.fingerprints import fingerprint
 from resources.pages.corpus import Corpus
+from resources.pages.corpus_sources import corpus_source
 from resources.search.measured import MeasuredScores
 from resources.search.searcher import Searcher
 from resources.search.tables import SearchedTables
@@ -22,6 +22,7 @@ from resources.search.vector_lookup import VECTORS
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
+from resources.store.table_source import Source as SourceOf
 
 Say = Callable[[str], None]
 
@@ -43,7 +44,13 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
 
 def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Say) -> Searcher:
     """The search over the tables in `store` of the corpus that is indexed."""
-    keys, check = corpus.manifest.keys, CorpusCheck(store, sources_of({**settings.resources, "corpus": corpus}))
+
+    def of_other_assets() -> SourceOf:
+        from kopub_assets.upgrades.stale_scan import sources_of
+
+        return sources_of({**settings.resources, "corpus": corpus})
+
+    keys, check = corpus.manifest.keys, CorpusCheck(store, corpus_source(corpus.manifest, of_other_assets))
     return Searcher(
         store,
         keys,

@@ -1,7 +1,7 @@
 """A page as plain text, the way a search reads it, and whether that text looks right."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dagster as dg
 import pyarrow as pa
@@ -40,7 +40,16 @@ class ParsedTexts(RowTable):
     table: ClassVar[Table] = TABLES.texts
     code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
     parents = (OcrResults,)
+    needs: ClassVar[tuple[str, ...]] = ("recognition",)
     checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"scripts": sorted(self._scripts)}
+
+    @property
+    def _scripts(self) -> frozenset[str]:
+        return self.resources["recognition"].expected_scripts
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for row in self.store.read(OcrResults.table.name, shard, ["page_id", "regions", "state", "reason"]).to_pylist():
@@ -51,7 +60,7 @@ class ParsedTexts(RowTable):
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         for page in todo:
             text = page_text(region_texts(page.given))
-            found = doubts(text, boxes_of(page.given))
+            found = doubts(text, boxes_of(page.given), self._scripts)
             yield (
                 page.id,
                 {

@@ -1,19 +1,20 @@
 """`kopub costs`: what the pages have cost so far, by asset, and which of them most."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
 from kopub_cli.display.durations import duration
-from kopub_cli.indexed_corpus import open_settings
-from resources.printable import visible
+from kopub_cli.indexed_corpus import open_located
+from resources.printable import counted, visible
 
 if TYPE_CHECKING:
-    from resources.config.settings import Settings
+    from resources.config.located import Located
+    from resources.store.table_store import TableStore
 
 
 def costs(
@@ -21,27 +22,27 @@ def costs(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the time and GPU time of all pages that were ever computed, and the costliest."""
-    shown = spent(open_settings(), top)
+    shown = spent(open_located(), top)
     if as_json:
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        print_json(shown)
     else:
         _show(shown, table_console())
 
 
-def spent(settings: "Settings", top: int) -> dict[str, Any]:
+def spent(located: "Located", top: int) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
-    from kopub_assets.graph import GRAPH
+    from resources.store import ledger
 
-    keys = settings.corpus.manifest.keys
-    return {"assets": [_asset(settings, asset, keys, top) for asset in GRAPH.names]}
+    store, keys = located.store, located.manifest.keys
+    return {"assets": [_asset(store, asset, keys, top) for asset in ledger.assets(store)]}
 
 
-def _asset(settings: "Settings", asset: str, keys: list[str], top: int) -> dict[str, Any]:
+def _asset(store: "TableStore", asset: str, keys: list[str], top: int) -> dict[str, Any]:
     import pyarrow as pa
 
     from resources.store import ledger
 
-    shards = {shard: ledger.read(settings.store, asset, shard) for shard in keys}
+    shards = {shard: ledger.read(store, asset, shard) for shard in keys}
     rows = pa.concat_tables(list(shards.values()))
     total = ledger.spent(rows)
     costliest = sorted(
@@ -86,8 +87,8 @@ def _show(shown: dict[str, Any], out: Console) -> None:
             out.print(line, markup=False, highlight=False, soft_wrap=True)
         if asset["of_unknown_cost"]:
             out.print(
-                f"{asset['asset']}: {asset['of_unknown_cost']} rows were finished by runs that were killed, "
-                "and their cost is not known.",
+                f"{asset['asset']}: {counted(asset['of_unknown_cost'], 'row')} finished by runs that were killed, "
+                "at a cost that is not known.",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -13,6 +13,7 @@ from kopub_cli.display.console import table_console
 from kopub_cli.index import DPI_HELP, SOURCE_HELP, index_source
 from resources.errors import STOPPED_BY_HAND, KopubError
 from resources.pages.documents.pdf import DPI
+from resources.printable import counted
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -83,12 +84,10 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     for line in failures:
         out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     if failures:
-        raise KopubError(f"{_counted(len(failures))} failed; what was finished is kept: run the same command again")
+        raise KopubError(
+            f"{counted(len(failures), 'shard')} failed; what was finished is kept: run the same command again"
+        )
     out.print("next: kopub browse, kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
-
-
-def _counted(shards: int) -> str:
-    return f"{shards} shard{'' if shards == 1 else 's'}"
 
 
 def _listed(shards: str, keys: Sequence[str]) -> list[str]:
@@ -142,7 +141,7 @@ def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence
 
     rows = sum(stage.rows for stage in forecast.stages.values())
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
-    what = f"{pages:,} pages in {_counted(len(shards))} by the profile {settings.profile_name}"
+    what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
     if rows:
         known = all(stage.measured or not stage.rows for stage in forecast.stages.values())
         by = "by what rows cost so far" if known else "by what rows cost elsewhere"

@@ -119,7 +119,13 @@ class ShardAsset(ABC):
     def made_with(self) -> str:
         """What determines a row besides its inputs, as JSON: the version of the code, and the engine's recipe."""
         engines = [engine.recipe() for engine in self.engines]
-        return canonical_json({"version": self.code_version.number, "engines": engines})
+        own = {"parameters": self.parameters} if self.parameters else {}
+        return canonical_json({"version": self.code_version.number, "engines": engines, **own})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the code is told besides its inputs, as JSON values, where no engine of the asset holds it."""
+        return {}
 
     @cached_property
     def own_recipe(self) -> str:

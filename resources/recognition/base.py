@@ -6,11 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from resources.engine import Engine
 from resources.layout.regions import Region
 from resources.pages.page import Page
+from resources.recognition.characters import KOREAN
 from resources.recognition.readings import PageReading
 
 
 class Recognizer(Engine):
     """Reads the regions of pages."""
+
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        """The scripts of the pages that it is to read, by `characters.script_of`: a text in others looks wrong."""
+        return KOREAN
 
     @abstractmethod
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:

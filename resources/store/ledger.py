@@ -3,14 +3,16 @@
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.store.append_log import AppendLog
+from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.table_store import TableStore
 
 LEDGER = pa.schema(
@@ -32,6 +34,7 @@ the GPUs the engine held. Both are null where the time is unknown: for rows that
 before it was killed, which the next run of the shard enters under its own name.
 """
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _FOLDER = ".ledger"
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
@@ -65,6 +68,13 @@ class Spent:
     @property
     def gpu_seconds_each(self) -> float:
         return self.gpu_seconds / self.rows if self.rows else 0.0
+
+
+def assets(store: TableStore) -> list[str]:
+    """The assets of which something was computed, those of the platform first and in their order."""
+    order = [table.name for table in (*TABLES, RELEASED_FILES)]
+    found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
+    return [*(name for name in order if name in found), *sorted(found - set(order))]
 
 
 def entries(
@@ -119,8 +129,8 @@ def newest(ledger: pa.Table) -> pa.Table:
 
 def spent(rows: pa.Table) -> Spent:
     """What the rows of a ledger cost together."""
-    known = rows.filter(pc.field("seconds").is_valid())
-    seconds, gpu_seconds = (float(known[name].to_numpy().sum()) for name in ("seconds", "gpu_seconds"))
+    known = rows.filter(rows["seconds"].is_valid())
+    seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return Spent(known.num_rows, seconds, gpu_seconds)
 
 
@@ -149,22 +159,24 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
     def read(asset: str, log: AppendLog) -> pa.Table:
         parts = log.read(lambda names: [n for n in of_asset(asset, names) if run in n or n.endswith(_MERGED)])
-        table = pa.concat_tables([LEDGER.empty_table(), *parts])
-        return table.filter(pc.field("seconds").is_valid())
+        table = pa.concat_tables(parts) if parts else pa.Table.from_batches([], LEDGER)
+        # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
+        return table.filter(table["seconds"].is_valid())
 
     rows = {asset: read(asset, log) for asset, log in logs.items()}
     every = pa.concat_tables(list(rows.values()))
     if not every.num_rows:
         return None
-    ended = max(every["made_at"].to_pylist())
-    run_id = every.filter(pc.field("made_at") == ended)["run_id"][0].as_py()
+    moments = every["made_at"].cast(pa.int64()).to_pylist()
+    last = max(moments)
+    run_id, ended = every["run_id"][moments.index(last)].as_py(), _EPOCH + timedelta(microseconds=last)
     return LastRun(run_id, ended, {asset: _computed(table, run_id) for asset, table in rows.items()})
 
 
 def _computed(table: pa.Table, run_id: str) -> int:
     """Rows that a run computed; a merged part may repeat those of the parts before it."""
-    of_run = table.filter(pc.field("run_id") == run_id)
-    return len(set(zip(of_run["row_id"].to_pylist(), of_run["fingerprint"].to_pylist(), strict=True)))
+    columns = (table[name].to_pylist() for name in ("run_id", "row_id", "fingerprint"))
+    return len({(row_id, made) for run, row_id, made in zip(*columns, strict=True) if run == run_id})
 
 
 def _file(name: str) -> str:
@@ -189,8 +201,9 @@ def _all(parts: AppendLog) -> pa.Table:
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:
     """The entries of all `parts`, oldest first; one that a merged part holds as well stands once."""
-    entries = pa.concat_tables([LEDGER.empty_table(), *parts])
-    columns = (entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id", "made_at"))
+    entries = pa.concat_tables(parts) if parts else pa.Table.from_batches([], LEDGER)
+    made_at = entries["made_at"].cast(pa.int64()).to_pylist()
+    columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
     first: dict[tuple[object, ...], int] = {}
     for at, entry in enumerate(zip(*columns, strict=True)):
         first.setdefault(entry, at)

@@ -63,8 +63,16 @@ class TableStore:
 
         Raises `StoreError` when it has not been made yet, or is not kept.
         """
-        with self._reading(asset, shard, version) as file:
-            return pq.read_table(file, columns=None if columns is None else list(columns))
+        # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
+        with (
+            self._reading(asset, shard, version) as file,
+            pq.ParquetFile(file, pre_buffer=True) as table,
+        ):
+            if columns is None:
+                return table.read()
+            if absent := set(columns) - set(table.schema_arrow.names):
+                raise pa.ArrowInvalid(f"no column {', '.join(sorted(absent))}")
+            return table.read(list(columns)).select(list(columns))
 
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
         """The table as an open file, for single rows of it. Raises `StoreError`."""

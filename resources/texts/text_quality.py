@@ -1,4 +1,4 @@
-"""Signs that the text of a Korean page is not what is printed on it. Pure; no reference, no second reading.
+"""Signs that the text of a page is not what is printed on it. Pure; no reference, no second reading.
 
 Each sign has a share from which it counts and one from which it is certain; both lie beyond those
 of clean pages of manuals with code, tables, formulas and English (`benchmarks/text_quality.py`). A
@@ -9,15 +9,14 @@ page's state reports them; leave their boxes out too.
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from resources.recognition.characters import script_of, without_fillers
+from resources.recognition.characters import KOREAN, script_of, without_fillers
 
 DOUBTFUL = 0.5
 """Pages with this doubt or more should be looked at by a person."""
@@ -31,8 +30,8 @@ _SMALLEST = 10_000
 """Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
 _LOST = 25_000
 """Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
-_SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
-"""First words of the Unicode names of letters that Korean documents have."""
+_EVERYWHERE = frozenset(("LATIN", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
+"""First words of the Unicode names of letters that documents in any language have."""
 
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 """Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
@@ -83,10 +82,14 @@ class DoubtfulPage:
     doubts: tuple[str, ...]
 
 
-def doubts(text: str, boxes: Sequence[Box] = ()) -> list[Doubt]:
-    """The doubts about a page's text, the most certain first; none for a sound one."""
+def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
+    """The doubts about a page's text, the most certain first; none for a sound one.
+
+    `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is among them a page that lacks it
+    is looked at, and Chinese characters by themselves are doubted unless they are named.
+    """
     text = unicodedata.normalize("NFC", text)
-    found = [*_characters(text), *_repetition(text), *_area(boxes)]
+    found = [*_characters(text, scripts), *_repetition(text), *_area(boxes)]
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
@@ -100,12 +103,13 @@ def total(found: Sequence[Doubt]) -> float:
 
 def doubtful(table: pa.Table) -> list[DoubtfulPage]:
     """The pages of a `parsed_texts` table that look wrong, worst first."""
-    rows = table.select(["page_id", "doubt", "doubts"]).filter(pc.field("doubt") >= DOUBTFUL).to_pylist()
+    wrong = [at for at, doubt in enumerate(table["doubt"].to_pylist()) if (doubt or 0.0) >= DOUBTFUL]
+    rows = [{name: table[name][at].as_py() for name in ("page_id", "doubt", "doubts")} for at in wrong]
     pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
     return sorted(pages, key=lambda page: -page.doubt)
 
 
-def _characters(text: str) -> Iterator[Doubt]:
+def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
     visible = sum(not char.isspace() for char in text)
     letters = [char for char in text if char.isalpha()]
     hangul = [char for char in letters if "가" <= char <= "힣"]
@@ -121,16 +125,21 @@ def _characters(text: str) -> Iterator[Doubt]:
     yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
     yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
-    foreign = sum(script_of(char) not in _SCRIPTS for char in letters)
-    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not Korean")
-    yield from _without_hangul(text, len(letters))
+    known = _EVERYWHERE | scripts | ({"CJK"} if "HANGUL" in scripts else set())
+    foreign = sum(script_of(char) not in known for char in letters)
+    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not expected")
+    if "HANGUL" in scripts:
+        yield from _without_hangul(text, len(letters), "CJK" in scripts)
 
 
-def _without_hangul(text: str, letters: int) -> Iterator[Doubt]:
-    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas."""
+def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
+    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas.
+
+    `chinese` says that Chinese characters are expected by themselves.
+    """
     lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
     plain = without_fillers("\n".join(lines))
-    hanja = sum(script_of(char) == "CJK" for char in plain)
+    hanja = 0 if chinese else sum(script_of(char) == "CJK" for char in plain)
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
     yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")

@@ -58,7 +58,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Path):
     indexed = run_anew(home, "kopub", "index", str(corpus))
     assert indexed.returncode == 0, indexed.stderr
-    assert f"{home}: 3 shards, 3 pages, 1 queries" in indexed.stdout.splitlines()
+    assert f"{home}: 3 shards, 3 pages, 1 query" in indexed.stdout.splitlines()
     assert run(home, "kopub", "shards", "--range").stdout == "shard_00...shard_02\n"
 
     one = materialize(home, "*", "--partition", "shard_01")

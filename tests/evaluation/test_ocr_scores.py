@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.status import reading_lines
+from kopub_cli.display.score_lines import reading_lines
 from resources.config.configured import configured
 from resources.config.gates import Gates
 from resources.evaluation.benchmark import Benchmark, Sample

@@ -87,6 +87,10 @@ class VlmRecognizer(ServedEngine, Recognizer):
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
         yield from self.run_jobs(jobs, partial(VlmReader, self._settings()), _lost)
 
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        return frozenset(self.scripts)
+
     @abstractmethod
     def most_image_tokens(self) -> int:
         """Most tokens of one region's image."""
@@ -108,7 +112,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         return RequestSettings(
             prompts=prompts,
             sampling=sampling,
-            scripts=frozenset(self.scripts),
+            scripts=self.expected_scripts,
             most_attempts=self.tries,
             context=self.server.max_model_len,
             make_image=self.image_maker(),

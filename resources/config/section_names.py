@@ -1,0 +1,7 @@
+"""The sections and values of a profile by their names, for what reads a few of them without loading an engine."""
+
+ENGINES = ("layout", "recognition", "embedding")
+"""The sections that choose an engine."""
+SECTIONS = (*ENGINES, "store", "release", "hub", "gates", "upgrades", "search")
+VALUES = ("shards_per_run",)
+"""Keys that are no sections."""
