@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,18 @@ from resources.recognition.crops import cut_pictures
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading, skipped
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
 from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
-from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
+from resources.recognition.vlm.chat_requests import (
+    PATH,
+    Answer,
+    answer_room,
+    prompt_name,
+    read_answer,
+    request_body,
+)
 from resources.recognition.vlm.line_height import scale_to_lines
 from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
-from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
+from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, may_be_cut, next_attempt
 from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
 from resources.vllm.client.client import Client
@@ -34,7 +41,7 @@ _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
 """For the attempts that sample: a region gets the same second attempt in every run."""
 _TOP_P = 0.9
-_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT})
+_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
 """Problems that a cached answer may have: it was cached because a second attempt confirmed it."""
 
 
@@ -51,20 +58,24 @@ class PageJob:
 class RequestSettings:
     """What the requests hold and how answers are judged, as it travels to the client processes.
 
-    `context` is in tokens. `make_image` makes the image of a crop at a scale, `line_height` is the pixels that a line
-    of its text needs; `clean` takes the model's own marks out of an answer, and leaves a clean one as it is.
-    `fingerprints` has, by task, that of everything but the crop that shapes an answer.
+    `prompts` are by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer may
+    take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
+    `line_height` is the pixels that a line of its text needs; `clean` takes the model's own marks out of an answer, and
+    leaves a clean one as it is. `fingerprints` has, by `prompt_name`, that of everything but the crop that shapes an
+    answer.
     """
 
-    prompts: Mapping[Task, str]
+    prompts: Mapping[str, str]
     sampling: Mapping[str, Any]
     scripts: frozenset[str]
     most_attempts: int
     context: int
+    first_answer: int | None
     make_image: ImageMaker
+    count_parts: "Callable[[NDArray[np.uint8]], int]"
     line_height: int | None
     clean: Callable[[str, Task], str]
-    fingerprints: Mapping[Task, str]
+    fingerprints: Mapping[str, str]
     cache_folder: Path | None
     cache_size: int
 
@@ -75,9 +86,21 @@ Figures = defaultdict[str, float]
 @dataclass(frozen=True, slots=True)
 class _RegionRequest:
     region: Region
-    image: RegionImage
+    prompt: str
+    """Its `prompt_name`."""
+    images: tuple[RegionImage, ...]
+    """One, or those of its parts from top to bottom."""
+    parts: int
     key: bytes | None
     scaled_down: bool
+
+    @property
+    def tokens(self) -> int:
+        return sum(image.tokens for image in self.images)
+
+    @property
+    def scale(self) -> float:
+        return min(image.scale for image in self.images)
 
 
 @dataclass(slots=True)
@@ -150,7 +173,7 @@ class VlmReader:
                 continue
             pixels = crop_pixels(image, region.bbox)
             if has_ink(pixels):
-                fingerprint = self._settings.fingerprints[region.task]
+                fingerprint = self._settings.fingerprints[self._prompt_name(region)]
                 crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
             else:
                 prepared.settled.append(skipped(region.index, region.label, State.BLANK, "no ink"))
@@ -163,9 +186,15 @@ class VlmReader:
                 prepared.figures["regions_reused"] += 1
             else:
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                sent = self._settings.make_image(pixels, enough=enough)
-                prepared.requests.append(_RegionRequest(region, sent, key, enough < 1.0))
+                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
+                prompt = self._prompt_name(region)
+                prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
                 prepared.figures["regions_scaled_down"] += enough < 1.0
+                prepared.figures["regions_in_parts"] += parts > 1
+
+    def _prompt_name(self, region: Region) -> str:
+        return prompt_name(region.label, region.task, self._settings.prompts)
 
     def _reused(self, region: Region, cached: CachedAnswer) -> RegionText | None:
         """The text of a cached answer if it still counts as good."""
@@ -184,7 +213,7 @@ class VlmReader:
         if ready.reading is not None:
             return ready.reading, ready.figures
         good: dict[bytes, CachedAnswer] = {}
-        requests = sorted(ready.requests, key=lambda request: -request.image.tokens)
+        requests = sorted(ready.requests, key=lambda request: -request.tokens)
         read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
         ready.figures["requests_repeated"] += client.take_retries()
         if self._cache is not None and good:
@@ -205,10 +234,10 @@ class VlmReader:
             try:
                 reading = await self._attempt(client, prepared, request, attempt)
             except Unanswered as error:
-                readings.append(_no_reading(Problem.REFUSED, str(error), request.image.scale))
+                readings.append(_no_reading(Problem.REFUSED, str(error), request.scale))
                 break
             readings.append(reading)
-            if reading.defect is None or _is_confirmed(readings):
+            if reading.defect is None or _is_confirmed(readings, region.task):
                 seconds = _seconds(readings)
                 if request.key is not None:
                     good[request.key] = CachedAnswer(reading.answer, len(made), seconds, reading.scale)
@@ -218,7 +247,12 @@ class VlmReader:
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             more = len(made) < self._settings.most_attempts
-            attempt = next_attempt(region.task, problem, made, request.scaled_down) if more else None
+            attempt = next_attempt(region.task, region.label, problem, made, request.scaled_down) if more else None
+        else:
+            text = _doubted(region, readings)
+            if text is not None:
+                prepared.figures["regions_doubted"] += 1
+                return text
         prepared.figures["regions_failed"] += 1
         return _failed(region, readings)
 
@@ -226,31 +260,31 @@ class VlmReader:
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, attempt: Attempt
     ) -> _Reading:
         if attempt == FIRST_ATTEMPT:
-            images = [request.image]
+            images = request.images
         else:
             loop = asyncio.get_running_loop()
-            images = await loop.run_in_executor(None, self._images, prepared.job, request.region, attempt)
-        parts = await gather_all(self._request(client, prepared, request.region, image, attempt) for image in images)
+            images = await loop.run_in_executor(None, self._images, prepared.job, request, attempt)
+        parts = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
         return parts[0] if len(parts) == 1 else _joined(request.region.task, parts)
 
-    def _images(self, job: PageJob, region: Region, attempt: Attempt) -> list[RegionImage]:
+    def _images(self, job: PageJob, request: _RegionRequest, attempt: Attempt) -> tuple[RegionImage, ...]:
         """The crop at another size or in parts. Decodes the page anew: retries are rare and pixels are large."""
-        pixels = crop_pixels(Page(job.page_id, job.data).image, region.bbox)
-        parts = strips(pixels, attempt.parts) if attempt.parts > 1 else [pixels]
-        # A part without ink would come back empty, and the whole region would count as empty with it.
-        inked = [part for part in parts if has_ink(part)] or [pixels]
-        return [self._settings.make_image(part, attempt.scale) for part in inked]
+        pixels = crop_pixels(Page(job.page_id, job.data).image, request.region.bbox)
+        parts = _strips(pixels, request.parts * attempt.parts)
+        return tuple(self._settings.make_image(part, attempt.scale) for part in parts)
 
     async def _request(
-        self, client: Client, prepared: PreparedPage, region: Region, image: RegionImage, attempt: Attempt
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt
     ) -> _Reading:
-        likely, most = answer_room(region.task, image.tokens, self._settings.context, image.patches)
+        task = request.region.task
+        likely, most = answer_room(task, image.tokens, self._settings.context, image.patches)
+        likely = min(likely, self._settings.first_answer or likely)
         sampling: dict[str, Any] = {"temperature": attempt.temperature}
         if attempt.temperature:
             sampling |= {"seed": _SEED, "top_p": _TOP_P}
         sampling |= self._settings.sampling
         room = most if attempt.all_room else likely
-        prompt = self._settings.prompts[region.task]
+        prompt = self._settings.prompts[request.prompt]
         body = request_body(await client.model(), prompt, image, room, sampling)
         prepared.figures["requests"] += 1
         prepared.figures["image_tokens"] += image.tokens
@@ -263,18 +297,25 @@ class VlmReader:
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
             return _no_reading(Problem.REFUSED, problem, image.scale)
-        return self._judged(answer, region.task, seconds, image.scale)
+        return self._judged(answer, task, seconds, image.scale)
+
+
+def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
+    """The parts of a crop that have ink: one without would come back empty, and the whole region count as empty."""
+    if count == 1:
+        return [pixels]
+    return [part for part in strips(pixels, count) if has_ink(part)] or [pixels]
 
 
 def _no_reading(problem: Problem, reason: str, scale: float) -> _Reading:
     return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
 
 
-def _is_confirmed(readings: Sequence[_Reading]) -> bool:
+def _is_confirmed(readings: Sequence[_Reading], task: Task) -> bool:
     """Whether an earlier attempt had the same problem as the last one, and both show what is printed."""
     last = readings[-1]
     return last.defect is not None and any(
-        confirmed(last.defect.problem, last.text, earlier.text)
+        confirmed(last.defect.problem, last.text, earlier.text, task)
         for earlier in readings[:-1]
         if earlier.defect is not None and earlier.defect.problem is last.defect.problem
     )
@@ -309,6 +350,17 @@ def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reus
         reading.scale,
         reused,
     )
+
+
+def _doubted(region: Region, readings: Sequence[_Reading]) -> RegionText | None:
+    """The shortest reading that only ran away, with the doubt as its reason: what multiplies makes an answer longer."""
+    ran_away = [each for each in readings if each.defect is not None and each.defect.problem is Problem.RUNAWAY]
+    if not ran_away:
+        return None
+    shortest = min(ran_away, key=lambda reading: len(reading.text))
+    assert shortest.defect is not None
+    text = _text(region, shortest, len(readings), _seconds(readings))
+    return replace(text, reason=f"{shortest.defect.reason}, and no other reading agrees")
 
 
 def _failed(region: Region, readings: Sequence[_Reading]) -> RegionText:
