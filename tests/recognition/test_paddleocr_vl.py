@@ -8,10 +8,12 @@ import cv2
 import dagster as dg
 import numpy as np
 import pytest
+from aiohttp import web
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from resources.errors import EngineError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
@@ -19,6 +21,7 @@ from resources.recognition.vlm.answers import Problem, confirmed, find_defect
 from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.recognition.vlm.paddleocr_vl_images import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
 from resources.states import State
+from resources.vllm.plugin import PADDLEOCR_VL
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble
 from tests.doubles.paddle_reader import (
@@ -334,16 +337,12 @@ class TestDamagedAnswers:
     def test_a_server_with_other_sizes_is_found_out(self) -> None:
         class Resizing(PaddleReader):
             async def __call__(self, asked: Asked) -> Any:
-                answer = await super().__call__(asked)
+                answer: Any = await super().__call__(asked)
                 body = json.loads(answer.body)
                 body["usage"]["prompt_tokens"] += 2000
-                return replace_body(answer, body)
+                return web.json_response(body)
 
-        def replace_body(answer: Any, body: dict[str, Any]) -> Any:
-            answer.text = json.dumps(body)
-            return answer
-
-        with pytest.raises(Exception, match="it resizes pictures or has another template"):
+        with pytest.raises(EngineError, match="it resizes pictures or has another template"):
             read(Resizing(), dense())
 
 
@@ -373,6 +372,7 @@ class TestConfiguration:
             {"least_line_height": 30},
             {"least_line_height": None},
             {"server": {"max_image_tokens": 1000}},
+            {"server": {"env": {PADDLEOCR_VL: "1"}}},
         ):
             assert recipe(**change) != recipe()  # type: ignore[arg-type]
 

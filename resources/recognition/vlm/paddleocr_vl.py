@@ -40,7 +40,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.paddleocr_vl", {1: "the first release"})
     image_version: ClassVar[CodeVersion] = VERSION
-    default_prompts: ClassVar[Mapping[Task, str] | Mapping[str, str]] = _PROMPTS
+    default_prompts: ClassVar[Mapping[Any, str]] = _PROMPTS
     # The authors' own for every task; a table that runs away costs no more.
     first_answer: ClassVar[int | None] = 4096
     limits: ClassVar[tuple[str, ...]] = (

@@ -35,8 +35,8 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     image_version: ClassVar[CodeVersion]
     """Of the code that makes the image of a region. The code that judges answers judges cached ones too."""
-    default_prompts: ClassVar[Mapping[Task, str] | Mapping[str, str]]
-    """The prompts that the model was trained with, for every task that is read and the labels with one of their own."""
+    default_prompts: ClassVar[Mapping[Any, str]]
+    """The prompts that the model was trained with: by task for each that is read, by label where one has its own."""
     default_sampling: ClassVar[Mapping[str, Any]] = {}
     """Fields of every request besides the image, the prompt and those of the retry plan."""
     first_answer: ClassVar[int | None] = None
@@ -136,7 +136,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         )
 
 
-def by_name(prompts: Mapping[Task, str] | Mapping[str, str]) -> dict[str, str]:
+def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     """Prompts as a profile writes them."""
     return {str(name): prompt for name, prompt in prompts.items()}
 
