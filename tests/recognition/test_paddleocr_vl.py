@@ -305,6 +305,7 @@ class TestDoubts:
             ("010-0000-0000", Task.TEXT),
             ("100,000,000,000원", Task.TEXT),
             ("3.141592653589793", Task.TEXT),
+            ("0.13333333333333333", Task.TEXT),
             ("<table>" + "<tr><td></td><td></td></tr>" * 140 + "</table>", Task.TABLE),
             ("1000000000000000000000", Task.FORMULA),
         ],

@@ -4,6 +4,7 @@ import re
 
 from resources.layout.regions import Task
 
+_NUMBER = re.compile(r"\d[\d.,]*")
 _DIGITS = re.compile(r"(\d{1,3})(?:[,.]?\1){11,}")
 """One to three digits twelve times over: a number whose digits multiplied. Few numbers are printed so."""
 _CELLS = re.compile(r"(?:(?:</tr>)?(?:<tr>)?<t[dh]></t[dh]>){300,}")
@@ -17,7 +18,16 @@ def runaway(text: str, task: Task) -> str | None:
     """
     if task is Task.FORMULA:
         return None
-    found = _DIGITS.search(text) or (_CELLS.search(text) if task is Task.TABLE else None)
+    digits = next(filter(None, map(_multiplied, _NUMBER.findall(text))), None)
+    if digits is not None or task is not Task.TABLE:
+        return digits
+    cells = _CELLS.search(text)
+    return cells[0] if cells else None
+
+
+def _multiplied(number: str) -> str | None:
+    """The run in a number; not in a fraction, as 0.1333333333333333 is printed."""
+    found = _DIGITS.search(number.partition(".")[0] if number.count(".") == 1 else number)
     return found[0] if found else None
 
 
