@@ -170,6 +170,20 @@ class TestParts:
         assert only(reading).content == text_of([str(number) for number in NUMBERS])
         assert len(asked) == 4 + 4 + 4 + 8
 
+    def test_a_part_that_is_empty_twice_leaves_the_others(self) -> None:
+        # A strip of a rule or a stain: there is ink and nothing to read.
+        model = PaddleReader(lambda asked, lines: "" if str(NUMBERS[-1]) in lines else well(asked, lines))
+        reading, asked = read(model, dense())
+        text = only(reading)
+        assert (text.state, text.attempts) == (State.OK, 2)
+        assert text.content.startswith(text_of([str(number) for number in NUMBERS[:40]]))
+        assert len(asked) == 8
+
+    def test_a_part_that_is_empty_once_is_read(self) -> None:
+        model = PaddleReader(lambda asked, lines: "" if asked.number == 2 else well(asked, lines))
+        reading, _ = read(model, dense())
+        assert only(reading).content == text_of([str(number) for number in NUMBERS])
+
     def test_the_figures_count_them(self) -> None:
         with HttpDouble(PaddleReader()) as double:
             reader = recognizer(double)

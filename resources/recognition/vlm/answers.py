@@ -75,14 +75,12 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
 def confirmed(problem: Problem, answer: str, other: str, task: Task) -> bool:
     """Whether two answers to different requests of a region, both with `problem`, show what is printed.
 
-    Two empty answers do, two with nearly the same text in an unexpected script, and two with the same run of digits or
-    empty cells.
+    Two empty answers do, two with nearly the same text, of which a part is empty or in an unexpected script, and two
+    with the same run of digits or empty cells.
     """
     if problem is Problem.RUNAWAY:
         return runaway(answer, task) == runaway(other, task)
-    if problem is Problem.EMPTY:
-        return not answer.strip() and not other.strip()
-    if problem is Problem.SCRIPT:
+    if problem in (Problem.EMPTY, Problem.SCRIPT):
         return fuzz.ratio("".join(answer.split()), "".join(other.split())) >= _SAME_TEXT
     return False
 

@@ -337,7 +337,7 @@ def _seconds(readings: Sequence[_Reading]) -> float:
 
 def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reused: bool = False) -> RegionText:
     """The text of a good or confirmed reading; a confirmed empty one makes the region blank."""
-    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY
+    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY and not reading.text.strip()
     return RegionText(
         region.index,
         region.label,
