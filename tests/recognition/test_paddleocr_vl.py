@@ -162,13 +162,14 @@ class TestParts:
 
     def test_a_part_that_goes_wrong_has_the_region_read_again_in_smaller_ones(self) -> None:
         def says(asked: Asked, lines: Sequence[str]) -> str:
-            return "같은 말입니다. " * 900 if len(lines) > 9 else well(asked, lines)
+            return "같은 말입니다. " * 900 if len(lines) > 12 else well(asked, lines)
 
         model = PaddleReader(says)
         reading, asked = read(model, dense())
         assert only(reading).state is State.OK
         assert only(reading).content == text_of([str(number) for number in NUMBERS])
-        assert len(asked) == 4 + 4 + 4 + 8
+        # One of the four has 11 lines; the others are read at another size, warm, and in two.
+        assert len(asked) == 4 + 3 * (1 + 1 + 2)
 
     def test_a_part_that_is_empty_twice_leaves_the_others(self) -> None:
         # A strip of a rule or a stain: there is ink and nothing to read.
@@ -177,12 +178,36 @@ class TestParts:
         text = only(reading)
         assert (text.state, text.attempts) == (State.OK, 2)
         assert text.content.startswith(text_of([str(number) for number in NUMBERS[:40]]))
-        assert len(asked) == 8
+        assert len(asked) == 4 + 1
 
     def test_a_part_that_is_empty_once_is_read(self) -> None:
         model = PaddleReader(lambda asked, lines: "" if asked.number == 2 else well(asked, lines))
         reading, _ = read(model, dense())
         assert only(reading).content == text_of([str(number) for number in NUMBERS])
+
+    def test_only_the_part_that_went_wrong_is_read_again(self) -> None:
+        def says(asked: Asked, lines: Sequence[str]) -> str:
+            return "같은 말입니다. " * 900 if asked.number == 1 else well(asked, lines)
+
+        reading, asked = read(PaddleReader(says), dense())
+        assert only(reading).content == text_of([str(number) for number in NUMBERS])
+        assert only(reading).attempts == 2
+        assert len(asked) == 4 + 1
+
+    def test_a_part_that_cannot_be_read_fails_the_region_and_the_others_are_kept(self) -> None:
+        def says(asked: Asked, lines: Sequence[str]) -> str:
+            return "같은 말입니다. " * 900 if str(NUMBERS[-1]) in lines else well(asked, lines)
+
+        reading, _ = read(PaddleReader(says), dense())
+        text = only(reading)
+        assert text.state is State.FAILED
+        assert str(text.reason).startswith("part 4 of 4: '같은 말입니다.' repeats without end")
+        assert text.content.startswith(text_of([str(number) for number in NUMBERS[:40]]))
+
+    def test_parts_that_are_all_empty_twice_are_a_blank_region(self) -> None:
+        reading, asked = read(PaddleReader(lambda asked, lines: ""), dense())
+        assert (only(reading).state, only(reading).reason) == (State.BLANK, "two attempts read nothing")
+        assert len(asked) == 8
 
     def test_the_figures_count_them(self) -> None:
         with HttpDouble(PaddleReader()) as double:

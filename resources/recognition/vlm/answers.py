@@ -75,7 +75,7 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
 def confirmed(problem: Problem, answer: str, other: str, task: Task) -> bool:
     """Whether two answers to different requests of a region, both with `problem`, show what is printed.
 
-    Two empty answers do, two with nearly the same text, of which a part is empty or in an unexpected script, and two
+    Two empty answers do, two with nearly the same text, of which a strip is empty or in an unexpected script, and two
     with the same run of digits or empty cells.
     """
     if problem is Problem.RUNAWAY:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from resources.pages.page import Page
 from resources.recognition.crops import cut_pictures
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading, skipped
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
-from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
+from resources.recognition.vlm.answers import Problem, find_defect
 from resources.recognition.vlm.chat_requests import (
     PATH,
     Answer,
@@ -25,9 +25,20 @@ from resources.recognition.vlm.chat_requests import (
 )
 from resources.recognition.vlm.line_height import scale_to_lines
 from resources.recognition.vlm.prompt_tokens import PromptTokens
+from resources.recognition.vlm.region_attempts import (
+    Reading,
+    Settled,
+    doubted,
+    failed_text,
+    is_confirmed,
+    joined,
+    no_reading,
+    seconds_of,
+    settled_text,
+    whole,
+)
 from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
 from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, may_be_cut, next_attempt
-from resources.recognition.vlm.tables_html import join_tables
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
@@ -98,10 +109,6 @@ class _RegionRequest:
     def tokens(self) -> int:
         return sum(image.tokens for image in self.images)
 
-    @property
-    def scale(self) -> float:
-        return min(image.scale for image in self.images)
-
 
 @dataclass(slots=True)
 class PreparedPage:
@@ -113,25 +120,6 @@ class PreparedPage:
     requests: list[_RegionRequest] = field(default_factory=list)
     crops: tuple[Crop, ...] = ()
     figures: Figures = field(default_factory=lambda: defaultdict(float))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The result of one attempt at a region: the model's own words, and `text`, the same without its marks.
-
-    `scale` is that of the image that was read.
-    """
-
-    answer: Answer
-    text: str
-    defect: Defect | None
-    seconds: float
-    scale: float
-
-    @property
-    def sound(self) -> str:
-        """The part of the text before its defect."""
-        return self.text if self.defect is None else self.text[: self.defect.sound]
 
 
 class VlmReader:
@@ -200,13 +188,13 @@ class VlmReader:
         """The text of a cached answer if it still counts as good."""
         reading = self._judged(cached.answer, region.task, cached.seconds, cached.scale)
         if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
-            return _text(region, reading, cached.attempts, cached.seconds, reused=True)
+            return settled_text(region, reading, cached.attempts, cached.seconds, reused=True)
         return None
 
-    def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> _Reading:
+    def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> Reading:
         text = self._settings.clean(answer.text, task)
         defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
-        return _Reading(answer, text, defect, seconds, scale)
+        return Reading(answer, text, defect, seconds, scale)
 
     async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
         """Send the requests. The costliest region goes first, because the page is done when it is."""
@@ -224,58 +212,68 @@ class VlmReader:
     async def _read(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
     ) -> RegionText:
-        """Follow the retry plan until an answer is good or confirmed; a failed region keeps its soundest reading."""
+        """The text of a region, from its answer or from those to its parts."""
+        region = request.region
+        parts = await gather_all(self._settle(client, prepared, request, part) for part in range(len(request.images)))
+        settled = parts[0] if len(parts) == 1 else whole(region.task, parts)
+        if settled.failed:
+            prepared.figures["regions_failed"] += 1
+            return failed_text(region, settled)
+        if request.key is not None and settled.doubt is None:
+            reading = settled.reading
+            good[request.key] = CachedAnswer(reading.answer, settled.attempts, settled.seconds, reading.scale)
+        text = settled_text(region, settled.reading, settled.attempts, settled.seconds)
+        prepared.figures["regions_blank"] += text.state is State.BLANK
+        prepared.figures["regions_doubted"] += settled.doubt is not None
+        return text if settled.doubt is None else replace(text, reason=settled.doubt)
+
+    async def _settle(self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int) -> Settled:
+        """Follow the retry plan until the answer to a part is good or confirmed; else its soundest reading."""
         region = request.region
         made: list[Attempt] = []
-        readings: list[_Reading] = []
+        readings: list[Reading] = []
         attempt: Attempt | None = FIRST_ATTEMPT
         while attempt is not None:
             made.append(attempt)
             try:
-                reading = await self._attempt(client, prepared, request, attempt)
+                reading = await self._attempt(client, prepared, request, part, attempt)
             except Unanswered as error:
-                readings.append(_no_reading(Problem.REFUSED, str(error), request.scale))
+                readings.append(no_reading(Problem.REFUSED, str(error), request.images[part].scale))
                 break
             readings.append(reading)
-            if reading.defect is None or _is_confirmed(readings, region.task):
-                seconds = _seconds(readings)
-                if request.key is not None:
-                    good[request.key] = CachedAnswer(reading.answer, len(made), seconds, reading.scale)
-                text = _text(region, reading, len(made), seconds)
-                prepared.figures["regions_blank"] += text.state is State.BLANK
-                return text
+            if reading.defect is None or is_confirmed(readings, region.task):
+                return Settled(reading, len(made), seconds_of(readings))
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             more = len(made) < self._settings.most_attempts
             attempt = next_attempt(region.task, region.label, problem, made, request.scaled_down) if more else None
         else:
-            text = _doubted(region, readings)
-            if text is not None:
-                prepared.figures["regions_doubted"] += 1
-                return text
-        prepared.figures["regions_failed"] += 1
-        return _failed(region, readings)
+            unsure = doubted(readings)
+            if unsure is not None:
+                return unsure
+        soundest = max(readings, key=lambda reading: len(reading.sound))
+        return Settled(soundest, len(readings), seconds_of(readings), failed=True)
 
     async def _attempt(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, attempt: Attempt
-    ) -> _Reading:
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int, attempt: Attempt
+    ) -> Reading:
         if attempt == FIRST_ATTEMPT:
-            images = request.images
+            images = [request.images[part]]
         else:
             loop = asyncio.get_running_loop()
-            images = await loop.run_in_executor(None, self._images, prepared.job, request, attempt)
-        parts = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
-        return parts[0] if len(parts) == 1 else _joined(request.region.task, parts)
+            images = await loop.run_in_executor(None, self._images, prepared.job, request, part, attempt)
+        read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
+        return read[0] if len(read) == 1 else joined(request.region.task, read)
 
-    def _images(self, job: PageJob, request: _RegionRequest, attempt: Attempt) -> tuple[RegionImage, ...]:
-        """The crop at another size or in parts. Decodes the page anew: retries are rare and pixels are large."""
+    def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
+        """A part of the crop at another size or in strips. Decodes the page anew: retries are rare."""
         pixels = crop_pixels(Page(job.page_id, job.data).image, request.region.bbox)
-        parts = _strips(pixels, request.parts * attempt.parts)
-        return tuple(self._settings.make_image(part, attempt.scale) for part in parts)
+        strip = _strips(pixels, request.parts)[part]
+        return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
 
     async def _request(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt
-    ) -> _Reading:
+    ) -> Reading:
         task = request.region.task
         likely, most = answer_room(task, image.tokens, self._settings.context, image.patches)
         likely = min(likely, self._settings.first_answer or likely)
@@ -292,11 +290,11 @@ class VlmReader:
             answer, seconds = await client.post(PATH, body, read_answer, prepared.job.page_id, image.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
-            return _no_reading(problem, f"the server refused it: {error}", image.scale)
+            return no_reading(problem, f"the server refused it: {error}", image.scale)
         prepared.figures["answer_tokens"] += answer.tokens
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
-            return _no_reading(Problem.REFUSED, problem, image.scale)
+            return no_reading(Problem.REFUSED, problem, image.scale)
         return self._judged(answer, task, seconds, image.scale)
 
 
@@ -305,75 +303,3 @@ def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]
     if count == 1:
         return [pixels]
     return [part for part in strips(pixels, count) if has_ink(part)] or [pixels]
-
-
-def _no_reading(problem: Problem, reason: str, scale: float) -> _Reading:
-    return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
-
-
-def _is_confirmed(readings: Sequence[_Reading], task: Task) -> bool:
-    """Whether an earlier attempt had the same problem as the last one, and both show what is printed."""
-    last = readings[-1]
-    return last.defect is not None and any(
-        confirmed(last.defect.problem, last.text, earlier.text, task)
-        for earlier in readings[:-1]
-        if earlier.defect is not None and earlier.defect.problem is last.defect.problem
-    )
-
-
-def _joined(task: Task, parts: Sequence[_Reading]) -> _Reading:
-    """Parts of a region as one reading, with the first defect of a part."""
-    join = join_tables if task is Task.TABLE else "\n".join
-    text = join([tidy(part.sound, task) for part in parts])
-    bad = next((part for part in parts if part.defect is not None), None)
-    answer = Answer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
-    defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
-    return _Reading(answer, text, defect, max(part.seconds for part in parts), min(part.scale for part in parts))
-
-
-def _seconds(readings: Sequence[_Reading]) -> float:
-    return sum(reading.seconds for reading in readings)
-
-
-def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reused: bool = False) -> RegionText:
-    """The text of a good or confirmed reading; a confirmed empty one makes the region blank."""
-    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY and not reading.text.strip()
-    return RegionText(
-        region.index,
-        region.label,
-        tidy(reading.text, region.task),
-        State.BLANK if empty else State.OK,
-        "two attempts read nothing" if empty else None,
-        reading.answer.finish_reason,
-        attempts,
-        seconds,
-        reading.scale,
-        reused,
-    )
-
-
-def _doubted(region: Region, readings: Sequence[_Reading]) -> RegionText | None:
-    """The shortest reading that only ran away, with the doubt as its reason: what multiplies makes an answer longer."""
-    ran_away = [each for each in readings if each.defect is not None and each.defect.problem is Problem.RUNAWAY]
-    if not ran_away:
-        return None
-    shortest = min(ran_away, key=lambda reading: len(reading.text))
-    assert shortest.defect is not None
-    text = _text(region, shortest, len(readings), _seconds(readings))
-    return replace(text, reason=f"{shortest.defect.reason}, and no other reading agrees")
-
-
-def _failed(region: Region, readings: Sequence[_Reading]) -> RegionText:
-    best = max(readings, key=lambda reading: len(reading.sound))
-    assert best.defect is not None
-    return RegionText(
-        region.index,
-        region.label,
-        tidy(best.sound, region.task),
-        State.FAILED,
-        best.defect.reason,
-        best.answer.finish_reason,
-        len(readings),
-        _seconds(readings),
-        best.scale,
-    )
