@@ -1,8 +1,10 @@
-"""GLM-OCR end to end on a GPU: the whole step, the plain way, and what the server gives to ready-made requests.
+"""A reader end to end on a GPU: the whole step, the plain way, and what the server gives to ready-made requests.
 
     python -m benchmarks.recognition --model zai-org/GLM-OCR --revision COMMIT      # starts the server
     python -m benchmarks.recognition --model NAME --url http://127.0.0.1:8000       # uses one
 
+`--engine paddleocr_vl` or `deepseek_ocr` reads with another model; the plain way is that of GLM-OCR alone. `--crop 800
+40` makes every region a line of that size in place of the mean one.
 `--line-height 28 21` adds rows for regions scaled down to lines of so many pixels: what pages of 300 dpi with type of
 10 points have at 200 and at 150 dpi. The pages must be of 300 dpi for that, as those of the samples are.
 Random weights (`--flag=--load-format=dummy`) take as long as real ones: answers have a fixed length.
@@ -30,9 +32,12 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
-from resources.recognition.vlm.chat_requests import PATH, PROMPTS, read_answer, request_body
+from resources.recognition.vlm.chat_requests import PATH, prompt_name, read_answer, request_body
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.region_images import crop_pixels, region_image
+from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.recognizer import VlmRecognizer
+from resources.recognition.vlm.region_images import crop_pixels
 from resources.texts.markdown import page_markdown
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
@@ -41,6 +46,11 @@ from resources.vllm.server import VLLMServer
 
 MEAN_CROP = (812, 422)
 """Width and height of the mean region of SDS KoPub, at 300 dpi."""
+ENGINES: dict[str, Callable[..., VlmRecognizer]] = {
+    "glm_ocr": GlmOcrRecognizer,
+    "paddleocr_vl": PaddleOcrVlRecognizer,
+    "deepseek_ocr": DeepSeekOcrRecognizer,
+}
 PLAIN_THREADS = 256
 Work = list[tuple[Page, list[Region]]]
 
@@ -93,9 +103,9 @@ def samples(folder: Path) -> list[Page]:
     return pages
 
 
-def grid(page: Page) -> list[Region]:
-    """Eight regions of the mean size, at places that are no whole pixels."""
-    width, height = MEAN_CROP
+def grid(page: Page, crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
+    """Eight regions of one size, at places that are no whole pixels."""
+    width, height = crop
     boxes = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
     return [Region(i, "text", Task.TEXT, 0.9, (x, y, x + width, y + height)) for i, (x, y) in enumerate(boxes)]
 
@@ -129,23 +139,27 @@ def cpu_seconds() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
-def bodies(page: Page, regions: Sequence[Region], model: str, sampling: dict[str, Any]) -> list[tuple[bytes, int]]:
+def bodies(
+    page: Page, regions: Sequence[Region], recognizer: VlmRecognizer, sampling: dict[str, Any]
+) -> list[tuple[bytes, int]]:
     image = Page(page.page_id, page.data).image
-    greedy = {"temperature": 0.0, **sampling}
-    return [
-        (request_body(model, PROMPTS[r.task], region_image(crop_pixels(image, r.bbox)), 64, greedy), area(r))
-        for r in regions
-        if r.task in plain_way.READ
-    ]
+    model, make, prompts = recognizer.server.checkpoint, recognizer.image_maker(), recognizer.prompts
+    options = {"temperature": 0.0, **recognizer.default_sampling, **sampling}
+
+    def body(region: Region) -> bytes:
+        prompt = prompts[prompt_name(region.label, region.task, prompts)]
+        return request_body(model, prompt, make(crop_pixels(image, region.bbox)), 64, options)
+
+    return [(body(region), area(region)) for region in regions if region.task in plain_way.READ]
 
 
 Jobs = list[list[tuple[bytes, int]]]
 
 
-def ready_made(work: Work, model: str, sampling: dict[str, Any]) -> Jobs:
-    """The requests of each page, with the pixels of each region."""
+def ready_made(work: Work, recognizer: VlmRecognizer, sampling: dict[str, Any]) -> Jobs:
+    """The requests of each page, with the pixels of each region; one request for a region, however large."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda item: bodies(item[0], item[1], model, sampling), work))
+        return list(pool.map(lambda item: bodies(item[0], item[1], recognizer, sampling), work))
 
 
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
@@ -157,7 +171,7 @@ def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> R
     return rate
 
 
-def ours(work: Work, recognizer: GlmOcrRecognizer, name: str) -> Rate:
+def ours(work: Work, recognizer: VlmRecognizer, name: str) -> Rate:
     """The whole step: decode, crop, encode, read, markdown."""
     rate = Rate(name, recognizer.slots, pages=len(work))
     areas = {page.page_id: {region.index: area(region) for region in regions} for page, regions in work}
@@ -253,6 +267,8 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", type=Path, help="YAML whose recognition.server section the server is made of")
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server, as --flag=--x")
     parser.add_argument("--command", default="vllm serve")
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="glm_ocr")
+    parser.add_argument("--crop", type=int, nargs=2, default=MEAN_CROP, help="width and height of the regions")
     parser.add_argument("--pages", type=Path, default=Path("samples/corpus"))
     parser.add_argument("--count", type=int, default=600, help="unique pages for each measurement")
     parser.add_argument("--tokens", type=int, default=64, help="length of every answer")
@@ -272,10 +288,10 @@ def server_fields(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def recognizer_of(
-    server: VLLMServer, tokens: int, in_flight: int, processes: int, line_height: int | None = None
-) -> GlmOcrRecognizer:
+    engine: str, server: VLLMServer, tokens: int, in_flight: int, processes: int, line_height: int | None = None
+) -> VlmRecognizer:
     """One whose answers all have `tokens` tokens and are taken as they are."""
-    return GlmOcrRecognizer(
+    return ENGINES[engine](
         server=server,
         sampling={"ignore_eos": True, "max_tokens": tokens},
         tries=1,
@@ -292,10 +308,13 @@ def main() -> None:
         fields |= {"mode": "external", "urls": [arguments.url], "version": ""}
     changed = (pair.partition("=") for pair in arguments.server)
     server = VLLMServer(**fields | {name: yaml.safe_load(value) for name, _, value in changed})
-    recognizer = recognizer_of(server, arguments.tokens, arguments.in_flight, arguments.processes)
+    reader = partial(
+        recognizer_of, arguments.engine, server, arguments.tokens, arguments.in_flight, arguments.processes
+    )
+    recognizer = reader()
     originals = samples(arguments.pages)
-    by_grid = [(page, grid(page)) for page in originals]
-    rows = arguments.only.split(",")
+    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in originals]
+    rows = [row for row in arguments.only.split(",") if row != "plain" or arguments.engine == "glm_ocr"]
     with server.lease() as endpoint:
         ours(unique_pages(by_grid, 40, "warm"), recognizer, "warm-up")
         work = unique_pages(by_grid, arguments.count, "pages")
@@ -303,8 +322,7 @@ def main() -> None:
         by_turns(work, rows, arguments.rounds, recognizer, endpoint)
         ways = [("", recognizer)]
         for pixels in arguments.line_height:
-            scaled = recognizer_of(server, arguments.tokens, arguments.in_flight, arguments.processes, pixels)
-            ways.append((f", lines of {pixels} px", scaled))
+            ways.append((f", lines of {pixels} px", reader(pixels)))
         for name, way in ways[1:]:
             measured(partial(ours, work, way, f"the whole step{name}"), endpoint)
         if "layout" in rows:
@@ -319,10 +337,10 @@ def main() -> None:
                 trace.result()
 
 
-def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: GlmOcrRecognizer, endpoint: Endpoint) -> None:
+def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: VlmRecognizer, endpoint: Endpoint) -> None:
     """Requests made beforehand and the whole step, `rounds` times one after the other, then the plain way."""
     server, sampling = recognizer.server, recognizer.sampling
-    jobs = ready_made(work, server.checkpoint, sampling) if "ceiling" in rows else []
+    jobs = ready_made(work, recognizer, sampling) if "ceiling" in rows else []
     ready = partial(ceiling, jobs, server, recognizer.in_flight, recognizer.processes)
     pairs: list[tuple[Rate, Rate]] = []
     for _ in range(rounds):

@@ -53,7 +53,7 @@ def recognition_rate(settings: Settings, pages: Sequence[Page], regions: dict[st
     if hasattr(engine, "server"):
         # The room that an answer has where its length is not fixed.
         sampling = {"max_tokens": 4096, **engine.sampling}
-        jobs = ready_made(work, engine.server.checkpoint, sampling)
+        jobs = ready_made(work, engine, sampling)
         rate = recognition_ceiling(jobs, engine.server, engine.slots, engine.processes)
         return rate.steady[0] * len(jobs) / max(1, sum(map(len, jobs)))
     return alone(engine.read((Page(page.page_id, page.data), each) for page, each in work))

@@ -6,7 +6,7 @@ CASES.yaml is a list of groups; a group is a list of cases, whose servers are st
 GPU and are measured one after the other, the others idle. A case has a `name`, `in_flight` (a list),
 and, each optional: `server` (fields of VLLMServer that replace the profile's), `flags` and `env` (added
 to the profile's), `without` (words of the profile's flags left out), `rounds` (with the last of
-`in_flight`, how often requests made beforehand and the whole step take turns, then the plain way) and
+`in_flight`, how often requests made beforehand and the whole step take turns, then for GLM-OCR the plain way) and
 `trace` (it profiles itself). Requests are made beforehand, every crop is unique and the caches are off;
 the server's counters must show no hit.
 """
@@ -61,6 +61,7 @@ def server_of(fields: dict[str, Any], case: Case) -> VLLMServer:
 class Load:
     """What the servers are given: pages with their regions, and the same as requests."""
 
+    engine: str
     work: Work
     jobs: Jobs
     tokens: int
@@ -98,8 +99,9 @@ def run_case(case: Case, server: VLLMServer, endpoint: Endpoint, load: Load) -> 
         measured(lambda n=in_flight: ceiling(load.jobs, server, n, load.processes), endpoint, name)
     if case.get("rounds"):
         print(f"{case['name']}, {last} in flight:", flush=True)
-        recognizer = recognizer_of(server, load.tokens, last, load.processes)
-        by_turns(load.work, ["ceiling", "ours", "plain"], case["rounds"], recognizer, endpoint)
+        recognizer = recognizer_of(load.engine, server, load.tokens, last, load.processes)
+        rows = ["ceiling", "ours", *(["plain"] if load.engine == "glm_ocr" else [])]
+        by_turns(load.work, rows, case["rounds"], recognizer, endpoint)
     if case.get("trace"):
         with ProcessPoolExecutor(1) as profiler:
             traced = profiler.submit(profile, endpoint.urls[0], endpoint.api_key)
@@ -114,12 +116,13 @@ def main() -> None:
     arguments = parser.parse_args()
     fields = server_fields(arguments)
     groups: list[list[Case]] = yaml.safe_load(arguments.cases.read_text("utf-8"))
-    work = unique_pages([(page, grid(page)) for page in samples(arguments.pages)], arguments.count, "sweep")
-    sampling = {"ignore_eos": True, "max_tokens": arguments.tokens}
-    jobs = ready_made(work, server_of(fields, {}).checkpoint, sampling)
+    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in samples(arguments.pages)]
+    work = unique_pages(by_grid, arguments.count, "sweep")
+    recognizer = recognizer_of(arguments.engine, server_of(fields, {}), arguments.tokens, 1, arguments.processes)
+    jobs = ready_made(work, recognizer, recognizer.sampling)
     print(HEAD)
     for cases in groups:
-        run_group(cases, fields, Load(work, jobs, arguments.tokens, arguments.processes))
+        run_group(cases, fields, Load(arguments.engine, work, jobs, arguments.tokens, arguments.processes))
 
 
 if __name__ == "__main__":

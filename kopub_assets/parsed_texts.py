@@ -54,7 +54,7 @@ class ParsedTexts(RowTable):
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for row in self.store.read(OcrResults.table.name, shard, ["page_id", "regions", "state", "reason"]).to_pylist():
             regions = row["regions"] or []
-            read = [{name: region[name] for name in _COLUMNS} for region in regions]
+            read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
             yield RowSpec.after(row, [self.own_recipe, read], {"page_id": row["page_id"]}, regions)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
@@ -102,7 +102,13 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
             (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
             len("".join(region["content"].split())),
             region["finish_reason"] == "length",
+            _is_unsure(region),
         )
         for region in regions
         if region["finish_reason"] != "skipped" and region["state"] != State.FAILED
     ]
+
+
+def _is_unsure(region: Row) -> bool:
+    """Whether a region was read in doubt: the reason of one that is `ok` says so."""
+    return region["state"] == State.OK and bool(region["reason"])

@@ -15,7 +15,13 @@ def cut_pictures(page: Page, regions: Sequence[Region]) -> tuple[Crop, ...]:
 
     Raises `UndecodableImage` when the page cannot be decoded.
     """
-    return tuple(_cut(page, region) for region in regions if region.task is Task.SKIP and region.label in PICTURES)
+    return tuple(_cut(page, region) for region in regions if _is_picture(region))
+
+
+def _is_picture(region: Region) -> bool:
+    """Whether a region is kept as a picture; a chart is too where its values are read as a table."""
+    kept = region.task is Task.SKIP or (region.task is Task.TABLE and region.label == "chart")
+    return kept and region.label in PICTURES
 
 
 def crop_path(page_id: str, index: int) -> str:

@@ -16,9 +16,9 @@ class RegionText:
     `content` is plain text with code between fences (lines of three backticks), `<table>` HTML for a
     table, LaTeX without delimiters for a formula, and empty for a region that is not read. A region in
     which nothing is printed is `blank`. A region that could not be read is `failed` with a reason; its
-    `content` is then at most a part of its text, for people to look at. `seconds` are those of the
-    reading, also where its answer was `reused`. `scale` is the size of the image that was read to that
-    of the region on the page, a side, where an engine says it.
+    `content` is then at most a part of its text, for people to look at. A region that is `ok` with a
+    reason was read in doubt. `seconds` are those of the reading, also where its answer was `reused`. `scale`
+    is the size of the image that was read to that of the region on the page, a side, where an engine says it.
     """
 
     index: int

@@ -9,6 +9,8 @@ from resources.recognition.readings import Crop, RegionText, readable
 
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
+TABLE_LABELS = frozenset({"table", "chart"})
+"""Labels of regions whose content may be a `<table>`."""
 _BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}(?=[^`]*$)|~{3,}))")
@@ -71,7 +73,7 @@ def _block(region: RegionText, number: str | None) -> str:
     if region.native_label in _TITLES:
         title = " ".join(without_fences(content).split())
         return _TITLES[region.native_label] + _inline(title.lstrip("#").lstrip())
-    if region.native_label == "table" and content.startswith("<table"):
+    if region.native_label in TABLE_LABELS and content.startswith("<table"):
         return content
     if region.native_label in _FORMULAS:
         return _formula(content, number)

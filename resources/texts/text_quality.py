@@ -56,12 +56,16 @@ _MIXED = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it."""
+    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it.
+
+    `cut` is a reading that was cut off, `unsure` one that no other of the same region agreed with.
+    """
 
     label: str
     area: float
     characters: int
     cut: bool = False
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,9 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
     cut = sum(box.cut for box in boxes)
     if cut:
         yield Doubt("truncated", 0.6, f"the reading was cut off ({_regions(cut)})")
+    unsure = sum(box.unsure for box in boxes)
+    if unsure:
+        yield Doubt("unsure", 0.6, f"digits or empty cells multiply in the reading ({_regions(unsure)})")
     large = [box for box in boxes if box.area >= _SMALLEST]
     usual = median([box.area / box.characters for box in boxes if box.characters] or [_STARVED])
     most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
