@@ -17,6 +17,7 @@ from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, re
 from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
 from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
 from resources.recognition.vlm.line_height import scale_to_lines
+from resources.recognition.vlm.placeholder_cells import count_placeholders
 from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
 from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
@@ -213,6 +214,9 @@ class VlmReader:
                 if request.key is not None:
                     good[request.key] = CachedAnswer(reading.answer, len(made), seconds, reading.scale)
                 text = _text(region, reading, len(made), seconds)
+                if region.task is Task.TABLE:
+                    pruned = count_placeholders(reading.answer.text) - count_placeholders(text.content)
+                    prepared.figures["cells_pruned"] += max(0, pruned)
                 prepared.figures["regions_blank"] += text.state is State.BLANK
                 return text
             problem = reading.defect.problem
