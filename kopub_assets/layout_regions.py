@@ -70,7 +70,13 @@ class LayoutRegions(EngineTable):
         }
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
-        return Counter(region["task"] for regions in table["regions"].to_pylist() for region in regions or ())
+        """By task, and under `known_` and the task those whose text the engine has read."""
+        counted: Counter[str] = Counter()
+        for region in (region for regions in table["regions"].to_pylist() for region in regions or ()):
+            counted[region["task"]] += 1
+            if region["text"]:
+                counted[f"known_{region['task']}"] += 1
+        return counted
 
 
 def region_row(region: Region, width: int, height: int) -> Row:

@@ -95,8 +95,12 @@ class Survey:
         if layout is None:
             return 0, 1.0
         counts = self.tables[layout.table.name][shard].regions
-        every = sum(counts.get(task, 0) for task in READ_TASKS)
-        asked = sum(counts.get(task, 0) for task in READ_TASKS if tasks is None or task in tasks)
+        reread = getattr(self.assets[asset].engine, "reread", ())
+        to_read = {
+            task: counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0)) for task in READ_TASKS
+        }
+        every = sum(to_read.values())
+        asked = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
         return asked, asked / every if every else 1.0
 
     def _begun(self, asset: str) -> set[str]:

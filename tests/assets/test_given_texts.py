@@ -66,7 +66,11 @@ def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_el
     assert platform.run(TEXTS).success
     layouts, diary = platform.rows("layout_regions"), len(platform.diary("layout").pages)
     platform.engines["recognition"] = reader(platform, reread=["table"])
-    found = survey(platform.resources(), FooterCache(platform.store)).standings
+    surveyed = survey(platform.resources(), FooterCache(platform.store))
+    # Of two pages, the region without a text and the table that is to be read again.
+    (plan,) = [plan for plan in surveyed.plans() if plan.asset == "ocr_results"]
+    assert (plan.pages, plan.regions) == (2, 4)
+    found = surveyed.standings
     assert {asset: found[asset]["shard_00"] for asset in TEXTS.split(",")} == {
         "raw_pages": Standing.CURRENT,
         "layout_regions": Standing.CURRENT,

@@ -41,8 +41,7 @@ def test_pages_are_asked_for_as_the_real_model_s_classes_take_them(
         assert layout.state in (State.PARTIAL, State.FAILED)
         assert layout.reason
         assert not any(EOS in (region.text or "") for region in layout.regions)
-        # A whole page of A4 and its two parts, of four and of two tiles: the counts of the server are those of its pictures, or it would
-        # have been refused.
+        # A whole page of A4 and its two parts, of four and of two tiles; of another count the server would be refused.
         assert figures["requests"] == 3
         assert figures["image_tokens"] == 903 + 693 + 483
         assert figures.get("answers_refused", 0) == 0
