@@ -47,11 +47,20 @@ PINNED = "glm_ocr, deepseek_ocr, paddleocr_vl_1_5, paddleocr_vl_1_6, pp_doclayou
         ("layout: [1]", "profile mine: layout is [1], and must be a mapping, as {engine: NAME}"),
         (
             layout("threads: 1"),
-            "profile mine: layout names no engine: set layout.engine to one of cpu, given, pp_doclayout",
+            "profile mine: layout names no engine: set layout.engine to one of cpu, deepseek_ocr, given, pp_doclayout",
         ),
-        (layout("engine: paddle"), "profile mine: layout.engine is 'paddle'; choose one of cpu, given, pp_doclayout"),
-        (layout("engine: cpuu"), "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, given"),
-        (layout("engine: [cpu]"), "profile mine: layout.engine is ['cpu']; choose one of cpu, given, pp_doclayout"),
+        (
+            layout("engine: paddle"),
+            "profile mine: layout.engine is 'paddle'; choose one of cpu, deepseek_ocr, given, pp_doclayout",
+        ),
+        (
+            layout("engine: cpuu"),
+            "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, deepseek_ocr, given",
+        ),
+        (
+            layout("engine: [cpu]"),
+            "profile mine: layout.engine is ['cpu']; choose one of cpu, deepseek_ocr, given, pp_doclayout",
+        ),
         (layout("engine: cpu, colour: 1"), "profile mine: layout has no key 'colour'; it has engine, threads"),
         (
             layout("engine: cpu, thraeds: 1"),

@@ -4,6 +4,7 @@ import re
 
 from resources.layout.regions import Task
 from resources.recognition.code_fences import Passage, fenced, passages
+from resources.recognition.vlm.placeholder_cells import without_placeholders
 
 _PROSE = frozenset({"markdown", "md", "text", "txt", "plaintext"})
 """Languages of a fence that holds no code: the whole answer, as chat models wrap it."""
@@ -26,7 +27,7 @@ def clean(text: str, task: Task) -> str:
     # Where one mark is taken out, the rest of a torn one may be another.
     while (cleaner := _cleaned(text, task)) != text:
         text = cleaner
-    return text
+    return without_placeholders(text) if task is Task.TABLE else text
 
 
 def _cleaned(text: str, task: Task) -> str:

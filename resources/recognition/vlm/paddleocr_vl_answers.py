@@ -5,6 +5,7 @@ from html import escape
 
 from resources.layout.regions import Task
 from resources.recognition.vlm.otsl import is_otsl, otsl_to_html
+from resources.recognition.vlm.placeholder_cells import without_placeholders
 
 _INLINE = re.compile(r"\\\(((?:(?!\\[()]).)+?)\\\)", re.DOTALL)
 _DISPLAY = re.compile(r"\\\[((?:(?!\\[\[\]]).)+?)\\\]", re.DOTALL)
@@ -25,8 +26,8 @@ def clean(text: str, task: Task) -> str:
     text = _with_dollars(text)
     if task is Task.TABLE and not _HTML.search(text):
         table = otsl_to_html(text) if is_otsl(text) else text
-        return table if _HTML.search(table) else _bars_to_html(table)
-    return text
+        text = table if _HTML.search(table) else _bars_to_html(table)
+    return without_placeholders(text) if task is Task.TABLE else text
 
 
 def _with_dollars(text: str) -> str:

@@ -24,6 +24,7 @@ from resources.recognition.vlm.chat_requests import (
     request_body,
 )
 from resources.recognition.vlm.line_height import scale_to_lines
+from resources.recognition.vlm.placeholder_cells import count_placeholders
 from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_attempts import (
     Reading,
@@ -223,6 +224,9 @@ class VlmReader:
             reading = settled.reading
             good[request.key] = CachedAnswer(reading.answer, settled.attempts, settled.seconds, reading.scale)
         text = settled_text(region, settled.reading, settled.attempts, settled.seconds)
+        if region.task is Task.TABLE:
+            pruned = count_placeholders(settled.reading.answer.text) - count_placeholders(text.content)
+            prepared.figures["cells_pruned"] += max(0, pruned)
         prepared.figures["regions_blank"] += text.state is State.BLANK
         prepared.figures["regions_doubted"] += settled.doubt is not None
         return text if settled.doubt is None else replace(text, reason=settled.doubt)
