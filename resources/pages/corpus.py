@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from resources.pages.arrow import PageFile, Row, open_pages
 from resources.pages.manifest import GOLD, Manifest, Shard
 from resources.pages.page import Page
 from resources.pages.queries import Query, digest, from_table, read_table
+from resources.pages.text_layer import TextLayer, layer_id
 from resources.printable import quoted
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
@@ -29,7 +30,7 @@ class SourceRow:
     """One row of a shard. A row with a `problem` is to be quarantined, and its `data` may be None.
 
     `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
-    cannot be used: that is `{shard_key}/row_{row}`.
+    cannot be used: that is `{shard_key}/row_{row}`. `text_layer` tells the layer from another.
     """
 
     row: int
@@ -39,6 +40,7 @@ class SourceRow:
     license: str | None
     source: str
     data: bytes | memoryview | None
+    text_layer: str | None
     problem: str | None
 
 
@@ -81,6 +83,30 @@ class PageReader:
         return found.image
 
 
+class TextLayers:
+    """The text layers of one shard, by row; `stored` are those that its file holds now."""
+
+    def __init__(self, path: Path, shard_key: str, stored: Sequence[str | None]) -> None:
+        self._path = path
+        self._shard_key = shard_key
+        self._stored = stored
+
+    def layer(self, page_id: str, row: int, text_layer: str | None) -> TextLayer | None:
+        """The layer at `row`, from 0, which is the one that `raw_pages` calls `text_layer`; None where that is None.
+
+        Raises `SourceError` when the row holds another one.
+        """
+        if text_layer is None:
+            return None
+        stored = self._stored[row] if row < len(self._stored) else None
+        if stored is None or layer_id(stored) != text_layer:
+            raise SourceError(
+                f"{self._path}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
+                f"materialize raw_pages of {self._shard_key} again"
+            )
+        return TextLayer.from_json(stored)
+
+
 class Corpus(dg.ConfigurableResource):
     """The corpus indexed in `home`, or the samples when nothing was indexed there."""
 
@@ -120,6 +146,7 @@ class Corpus(dg.ConfigurableResource):
                 license=row.license,
                 source=source,
                 data=row.image,
+                text_layer=layer_id(row.text_layer),
                 problem=problem or row.problem,
             )
 
@@ -127,6 +154,11 @@ class Corpus(dg.ConfigurableResource):
     def reader(self, shard_key: str) -> Iterator[PageReader]:
         """Random access to the page images of a shard. Raises `SourceError`."""
         yield PageReader(self._open(self.manifest.shard(shard_key)), shard_key)
+
+    def text_layers(self, shard_key: str) -> "TextLayers":
+        """The text layers of a shard's pages, without their images. Raises `SourceError`."""
+        file = self._open(self.manifest.shard(shard_key))
+        return TextLayers(file.path, shard_key, file.text_layers())
 
     def queries(self, shard_key: str) -> list[Query]:
         """The queries that belong to a shard, in their order. Raises `SourceError`."""
