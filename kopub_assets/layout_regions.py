@@ -26,6 +26,7 @@ PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without reg
 class LayoutRegions(EngineTable):
     """The regions of every page: label, task, score, box in pixels and on a 0-1000 grid, in reading order.
 
+    An engine that reads whole pages gives the text of each region too.
     A page with ink but without regions is `failed`, never silently empty.
     """
 
@@ -83,4 +84,5 @@ def region_row(region: Region, width: int, height: int) -> Row:
         "bbox": list(region.bbox),
         "bbox_2d": [round(1000 * v / extent) for v, extent in ((x1, width), (y1, height), (x2, width), (y2, height))],
         "polygon": None if region.polygon is None else [list(point) for point in region.polygon],
+        "text": region.text,
     }

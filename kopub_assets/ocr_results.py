@@ -1,6 +1,7 @@
 """What is written on a page: the text of every region, the page as markdown, and its pictures."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -17,10 +18,10 @@ from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
-from resources.pages.page import Page
 from resources.recognition.base import Recognizer
+from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.recognition.read_regions import KINDS
-from resources.recognition.readings import PageReading
+from resources.recognition.readings import Origin, PageReading
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
@@ -28,11 +29,13 @@ from resources.texts.markdown import page_markdown
 
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
 """What a reading depends on: the same box with another confidence is not read again."""
+_NOT_READ = "not_read"
 
 
 class OcrResults(EngineTable):
     """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
 
+    A text that layout has found already is taken as it is, unless the engine's `reread` names its task.
     A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
     """
 
@@ -58,14 +61,17 @@ class OcrResults(EngineTable):
                 layout, [self.own_recipe, page["sha256"], boxes], known, (page["sha256"], layout["regions"])
             )
 
-    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[Page, Sequence[Region]]]:
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
+        reread = {Task(task) for task in self.engine.reread}
         with self.corpus.reader(shard) as source:
             for row in todo:
-                sha256, regions = row.given
-                yield source.page(row.id, row.known["page_idx"], sha256), [_region(region) for region in regions]
+                sha256, rows = row.given
+                regions = [_region(region) for region in rows]
+                page = source.page(row.id, row.known["page_idx"], sha256)
+                yield PageToRead(page, regions, known_texts(regions, reread))
 
-    def results(self, inputs: Iterator[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        return self.engine.read(inputs)
+    def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
+        return read_unknown(self.engine.read, inputs)
 
     def row_id(self, result: PageReading) -> str:
         return result.page_id
@@ -82,6 +88,7 @@ class OcrResults(EngineTable):
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
         return {
             "regions": len(regions),
+            "regions_by_origin": by_origin(regions),
             "regions_failed": sum(region["state"] == State.FAILED for region in regions),
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": sum(len(region["content"]) for region in regions),
@@ -89,9 +96,15 @@ class OcrResults(EngineTable):
         }
 
 
+def by_origin(regions: Iterable[Row]) -> dict[str, int]:
+    """How many regions have their text from whom; those without an origin are `not_read`."""
+    counted = Counter(region["origin"] or _NOT_READ for region in regions)
+    return {origin: counted[origin] for origin in (*Origin, _NOT_READ)}
+
+
 def _region(row: Row) -> Region:
     polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
-    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon)
+    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
 
 
 def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
@@ -110,6 +123,7 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
             "attempts": text.attempts,
             "seconds": text.seconds,
             "scale": text.scale,
+            "origin": text.origin,
         }
         for text in reading.regions
     ]

@@ -22,7 +22,7 @@ from kopub_assets.upgrades.plan import (
     summed,
     tasks_asked,
 )
-from resources.layout.regions import Task
+from resources.layout.regions import READ_TASKS
 from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import JOURNAL, ShardStore
@@ -31,7 +31,6 @@ from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
 """Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
-_READ = frozenset({Task.TEXT, Task.TABLE, Task.FORMULA})
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class Survey:
         if layout is None:
             return 0, 1.0
         counts = self.tables[layout.table.name][shard].regions
-        every = sum(counts.get(task, 0) for task in _READ)
-        asked = sum(counts.get(task, 0) for task in _READ if tasks is None or task in tasks)
+        every = sum(counts.get(task, 0) for task in READ_TASKS)
+        asked = sum(counts.get(task, 0) for task in READ_TASKS if tasks is None or task in tasks)
         return asked, asked / every if every else 1.0
 
     def _begun(self, asset: str) -> set[str]:

@@ -2,11 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from resources.states import State
 
 _SKIPPED = "skipped"
 """`finish_reason` of a region that no engine looked at."""
+
+
+class Origin(StrEnum):
+    """Who found the text of a region."""
+
+    RECOGNIZER = "recognizer"
+    LAYOUT = "layout"
+    """The layout engine, which read the whole page."""
+    TEXT_LAYER = "text_layer"
+    """The PDF itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +29,7 @@ class RegionText:
     which nothing is printed is `blank`. A region that could not be read is `failed` with a reason; its
     `content` is then at most a part of its text, for people to look at. `seconds` are those of the
     reading, also where its answer was `reused`. `scale` is the size of the image that was read to that
-    of the region on the page, a side, where an engine says it.
+    of the region on the page, a side, where an engine says it. `origin` is None where nobody looked for a text.
     """
 
     index: int
@@ -31,6 +42,7 @@ class RegionText:
     seconds: float = 0.0
     scale: float | None = None
     reused: bool = field(default=False, compare=False)
+    origin: Origin | None = Origin.RECOGNIZER
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,7 @@ class PageReading:
 
 def skipped(index: int, label: str, state: State = State.OK, reason: str | None = None) -> RegionText:
     """A region that is not read, because of its task or because it has no ink."""
-    return RegionText(index, label, "", state, reason, _SKIPPED, attempts=0)
+    return RegionText(index, label, "", state, reason, _SKIPPED, attempts=0, origin=None)
 
 
 def readable(texts: Sequence[RegionText]) -> list[RegionText]:

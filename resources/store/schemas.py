@@ -33,6 +33,7 @@ _REGION = pa.struct(
         ("bbox", BOX),
         ("bbox_2d", BOX_2D),
         ("polygon", pa.list_(pa.list_(pa.float32(), 2))),
+        ("text", pa.string()),
     ]
 )
 _REGION_TEXT = pa.struct(
@@ -48,6 +49,7 @@ _REGION_TEXT = pa.struct(
         ("attempts", pa.int32()),
         ("seconds", pa.float32()),
         ("scale", pa.float32()),
+        ("origin", pa.string()),
     ]
 )
 _CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())])

@@ -58,7 +58,8 @@ def test_every_config_loads_with_its_features(tmp_path: Path):
     assert regions[1] == {
         "region_id": "doc0_1_1", "page_id": "doc0_1", "index": 1, "label": "text", "native_label": "text",
         "task": "text", "score": 0.5, "bbox": [1.0, 2.0, 30.5, 40.0], "bbox_2d": [10, 20, 305, 400],
-        "polygon": [[0.0, 0.0], [1.0, 1.0]], "content": "본문 doc0_1", "state": "ok", "reason": None,
+        "polygon": [[0.0, 0.0], [1.0, 1.0]], "content": "본문 doc0_1", "origin": "recognizer", "state": "ok",
+        "reason": None,
     }  # fmt: skip
     assert crops.features["image"] == datasets.Image()
     assert crops[1]["image"].size == (20, 10)

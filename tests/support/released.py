@@ -49,6 +49,7 @@ def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None 
     region = {"index": 0, "label": "image", "task": "skip", "score": 0.5, "bbox": box, "bbox_2d": grid, "polygon": None}
     second = {**region, "index": 1, "label": "text", "task": "text", "polygon": [[0.0, 0.0], [1.0, 1.0]]}
     read = {"state": "ok", "reason": None, "finish_reason": "stop", "attempts": 1, "seconds": 0.1, "bbox_2d": grid}
+    read = {**read, "origin": "recognizer"}
     raw, layouts, readings, texts, vectors = [], [], [], [], []
     for at, page_id in enumerate(ids):
         known, ok = {"page_id": page_id, **ended[page_id]}, page_id != lost

@@ -138,6 +138,7 @@ def region(index: int, content: str, label: str = "text", finish_reason: str = "
         "attempts": 1,
         "seconds": 0.0,
         "scale": None,
+        "origin": "recognizer",
     }
 
 

@@ -132,6 +132,7 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
                 "bbox_2d": region.bbox_2d,
                 "polygon": region.polygon,
                 "content": region.content,
+                "origin": region.origin,
                 "state": ended["state"],
                 "reason": ended["reason"],
             }

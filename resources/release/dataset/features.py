@@ -59,6 +59,7 @@ def region_features() -> "Features":
             "bbox_2d": List(Value("int32"), length=4),
             "polygon": List(List(Value("float32"), length=2)),
             "content": text,
+            "origin": text,
             "state": text,
             "reason": text,
         }
