@@ -115,16 +115,17 @@ def _tables(store: "ShardStore", shard: str, versions: "Versions", left_out: Set
 def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions") -> "list[Upgrade]":
     """The tables that differ between two versions of a shard, with the settings that differ."""
     from kopub_assets.graph import GRAPH
-    from kopub_assets.upgrades.plan import differences
+    from kopub_assets.upgrades.plan import differences, settings_changed
     from resources.diff.html import Upgrade
-    from resources.store.lineage_rows import MADE_WITH
+    from resources.store.lineage_rows import MADE_FROM, MADE_WITH
 
     found = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
         section = GRAPH.by_name[asset].engine_section or asset
-        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
-        found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
+        lines = [*map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section))]
+        lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
+        found.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
     return found
 
 

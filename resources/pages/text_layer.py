@@ -42,13 +42,16 @@ class Mark(IntFlag):
     """Runs from bottom to top: a line turned to the left."""
 
 
+NO_MARK = Mark(0)
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """Characters without a blank between them, as the PDF has them."""
 
     text: str
     box: Box
-    marks: Mark = Mark(0)
+    marks: Mark = NO_MARK
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,13 @@ class TextLayer:
 
         try:
             held = json.loads(stored)
+            width, height = held["size"]
             rows, columns = held["squares"]
             bits = np.frombuffer(zlib.decompress(base64.b64decode(held["bare"])), np.uint8)
             boxes = zip(*[iter(held["boxes"])] * 4, strict=True)
             return cls(
-                *held["size"],
+                width,
+                height,
                 tuple(map(Word, held["words"], boxes, map(Mark, held["marks"]))),
                 held["outside"],
                 held["cell"],

@@ -96,6 +96,9 @@ PARSED_TEXTS = pa.schema(
         _column("n_chars", pa.int32(), "Length of the text."),
         _column("doubt", pa.float32(), "Whether the text looks wrong: 0 fine, 1 surely wrong."),
         _column("doubts", pa.list_(pa.string()), "What speaks against the text, the surest first."),
+        _column("text_layer", pa.string(), "sound or unsound; null where the page has none, or nobody asked."),
+        _column("text_layer_reason", pa.string(), "Why the text layer is unsound."),
+        _column("text_layer_distance", pa.float32(), "From a sound text layer: edits to the longer text, 0 to 1."),
         *STATE,
     ]
 )

@@ -23,6 +23,7 @@ from resources.pages import ids
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, shards
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.images import decode, inspect

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.pages.text_layer import Box, Mark, TextLayer, Word
+from resources.pages.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
         text.close()
     if not found:
         return None
-    grey = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)
+    grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
     within = [word for word in found if _is_within(word.box, width, height)]
     words = tuple(_held_against(word, grey) for word in _drawn_once(within))
     outside = sum(len(word.text) for word in found) - sum(len(word.text) for word in within)
@@ -106,9 +106,7 @@ class _Pending:
             self.marks |= Mark.UNMAPPED
 
     def word(self) -> Word:
-        (x1, y1, _, _), (_, _, x2, y2) = (
-            tuple(map(pick, zip(*self.boxes, strict=True))) for pick in (min, max)
-        )
+        (x1, y1, _, _), (_, _, x2, y2) = (tuple(map(pick, zip(*self.boxes, strict=True))) for pick in (min, max))
         return Word(self.text, (round(x1), round(y1), round(x2), round(y2)), self.marks | self._direction())
 
     def _direction(self) -> Mark:
@@ -116,7 +114,7 @@ class _Pending:
         first, last = self.boxes[0], self.boxes[-1]
         across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
         if abs(down) <= abs(across):
-            return Mark(0)
+            return NO_MARK
         return Mark.DOWN if down > 0 else Mark.UP
 
 
@@ -143,7 +141,7 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement) -> Iterator
             if divided:
                 pending.marks |= Mark.HYPHEN
             yield _finished(page, pending)
-            pending = _Pending(Mark(0))
+            pending = _Pending(NO_MARK)
         if ends_line:
             pending.marks |= Mark.LINE
     if pending.text:

@@ -256,8 +256,8 @@ def _damaged(path: Path, reason: str) -> SourceError:
 def _write(path: Path, shard: _Shard, rows: Iterator[Row]) -> None:
     schema = _SCHEMA.with_metadata({_METADATA: shard.metadata()})
     # Images are compressed already; the text of a page, with a place for each word, shrinks to a third.
-    compression = {TEXT_LAYER: "zstd"}
-    with pq.ParquetWriter(path, schema, compression, use_dictionary=False, write_statistics=False) as writer:
+    options = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         for group in _groups(rows):
             writer.write_table(pa.Table.from_pylist(group, schema))
 
