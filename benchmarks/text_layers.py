@@ -1,4 +1,4 @@
-"""The text layers of PDFs against what the cpu profile reads: how many are sound, error rates, and what each mode costs.
+"""The text layers of PDFs against what the cpu profile reads: which are sound, error rates, the cost of each mode.
 
     python benchmarks/text_layers.py PDFS [--gold CORPUS] [--home HOME]
 
@@ -126,7 +126,7 @@ def soundness_table(settings: Settings) -> Table:
     for shard in settings.corpus.manifest.keys:
         layers = settings.corpus.text_layers(shard)
         for row in settings.store.read(TABLES.pages.name, shard).to_pylist():
-            layer = layers.layer(row["page_id"], row["page_idx"], row["text_layer"])
+            layer = layers.layer(row["page_id"], row["page_idx"], row["text_layer_id"])
             says = "none" if layer is None else unsound(layer) or "sound"
             found.setdefault(row["doc_id"], Counter())[says] += 1
     table = Table("document", "pages", "layers")

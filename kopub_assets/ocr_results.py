@@ -76,7 +76,7 @@ class OcrResults(EngineTable):
         for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
             known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
             boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
-            layer = page["text_layer"] if self._prefers_layers else None
+            layer = page["text_layer_id"] if self._prefers_layers else None
             yield RowSpec.after(
                 layout,
                 [self.own_recipe, page["sha256"], boxes, *layer_made_from(layer)],

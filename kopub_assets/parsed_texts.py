@@ -77,7 +77,7 @@ class ParsedTexts(RowTable):
         for page, row in with_parent(self.store, pages, OcrResults.table, shard, columns):
             regions = row["regions"] or []
             read = [{name: region[name] for name in _COLUMNS} for region in regions]
-            layer = page["text_layer"] if self._compares else None
+            layer = page["text_layer_id"] if self._compares else None
             given = _Given(regions, page["page_idx"], layer)
             made_from = [self.own_recipe, read, *layer_made_from(layer)]
             yield RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)

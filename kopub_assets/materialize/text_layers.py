@@ -15,5 +15,5 @@ def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, st
 
 
 def layer_made_from(layer: str | None) -> list[Any]:
-    """What a row is made from besides: its page's `text_layer` of `raw_pages`, and the code that judges it."""
+    """What a row is made from besides: its page's `text_layer_id`, and the code that judges it."""
     return [] if layer is None else [layer, CODE.number]

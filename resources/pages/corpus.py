@@ -30,7 +30,7 @@ class SourceRow:
     """One row of a shard. A row with a `problem` is to be quarantined, and its `data` may be None.
 
     `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
-    cannot be used: that is `{shard_key}/row_{row}`. `text_layer` tells the layer from another.
+    cannot be used: that is `{shard_key}/row_{row}`.
     """
 
     row: int
@@ -40,7 +40,7 @@ class SourceRow:
     license: str | None
     source: str
     data: bytes | memoryview | None
-    text_layer: str | None
+    text_layer_id: str | None
     problem: str | None
 
 
@@ -91,15 +91,15 @@ class TextLayers:
         self._shard_key = shard_key
         self._stored = stored
 
-    def layer(self, page_id: str, row: int, text_layer: str | None) -> TextLayer | None:
-        """The layer at `row`, from 0, which is the one that `raw_pages` calls `text_layer`; None where that is None.
+    def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
+        """The layer at `row`, from 0, of which `raw_pages` has the id; None where that is None.
 
         Raises `SourceError` when the row holds another one.
         """
-        if text_layer is None:
+        if text_layer_id is None:
             return None
         stored = self._stored[row] if row < len(self._stored) else None
-        if stored is None or layer_id(stored) != text_layer:
+        if stored is None or layer_id(stored) != text_layer_id:
             raise SourceError(
                 f"{self._path}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
@@ -146,7 +146,7 @@ class Corpus(dg.ConfigurableResource):
                 license=row.license,
                 source=source,
                 data=row.image,
-                text_layer=layer_id(row.text_layer),
+                text_layer_id=layer_id(row.text_layer),
                 problem=problem or row.problem,
             )
 

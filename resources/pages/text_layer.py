@@ -58,8 +58,8 @@ class Word:
 class TextLayer:
     """The words of a page in the order of its PDF, on a page of `width` by `height` pixels.
 
-    `outside` counts characters that lie beyond the edges of the page, which `words` leaves out. `bare` is the ink
-    that no word covers: true for each square of `cell` pixels that has some.
+    `words` leaves out what the page's crop box cuts away; `outside` counts the characters that lie beyond the whole
+    sheet. `bare` is the ink that no word covers: true for each square of `cell` pixels that has some.
     """
 
     width: int

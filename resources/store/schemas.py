@@ -66,7 +66,7 @@ RAW_PAGES = pa.schema(
         _column("height", pa.int32(), "Pixels of the upright page."),
         _column("n_bytes", pa.int64(), "Size of the encoded image."),
         _column("license", pa.string(), "As the source states it."),
-        _column("text_layer", pa.string(), "Which text layer its PDF has; null for a page without one."),
+        _column("text_layer_id", pa.string(), "Which text layer its PDF has; null for a page without one."),
         _column("source", pa.string(), "Name of the source file.", nullable=False),
         *STATE,
     ]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import sources_of
-from kopub_cli.doubts import doubtful_pages
+from kopub_cli.doubts import texts_by_shard
 from kopub_cli.indexed_corpus import require_indexed
 from kopub_cli.status import show_status
 from resources.config.settings import Settings, what_if
@@ -127,7 +127,7 @@ def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, 
 def test_doubts_are_of_the_new_corpus(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    assert doubtful_pages(settings(platform, monkeypatch)) == ([], 0)
+    assert texts_by_shard(settings(platform, monkeypatch)) == {}
     assert capsys.readouterr().err.startswith("2 shards are left out: their parsed_texts are of another corpus")
 
 

@@ -19,6 +19,8 @@ CODE = CodeVersion("pages.pdf_text", {1: "the first release"})
 
 _DIVIDED = 0x02
 """What PDFium gives for a hyphen that ends a line within a word."""
+_HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
+"""The two halves of a character beyond the first 65,536."""
 _SUBPIXELS = 64
 """PDFium places points on whole pixels: of a page this many times as large, so that boxes lie where they should."""
 _CELLS = 256
@@ -75,15 +77,18 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     text = page.get_textpage()
     try:
         count = text.count_chars()
-        found = list(_words(text.raw, count, _Placement.of(page, width, height))) if count <= _MOST else []
+        placement = _Placement.of(page, width, height)
+        found = list(_words(text.raw, count, placement)) if count <= _MOST else []
     finally:
         text.close()
     if not found:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
-    within = [word for word in found if _is_within(word.box, width, height)]
+    within = [word for word in found if _is_within(word.box, (0, 0, width, height))]
     words = tuple(_held_against(word, grey) for word in _drawn_once(within))
-    outside = sum(len(word.text) for word in found) - sum(len(word.text) for word in within)
+    # What a crop box cuts away is on the sheet all the same.
+    sheet = placement.box(*page.get_mediabox())
+    outside = sum(len(word.text) for word in found if not _is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     return TextLayer(width, height, words, outside, cell, _bare(grey, words, cell))
 
@@ -123,13 +128,12 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement) -> Iterator
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    pending, high = _Pending(Mark.LINE), ""
+    pending = _Pending(Mark.LINE)
     for index in range(count):
         code = raw.FPDFText_GetUnicode(page, index)
-        if 0xD800 <= code < 0xDC00:
-            high = chr(code)
+        if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
             continue
-        letter, high = _letter(high, code), ""
+        letter = _letter(code, raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0)
         divided = code == _DIVIDED
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
@@ -157,17 +161,17 @@ def _finished(page: ctypes.c_void_p, pending: _Pending) -> Word:
     return pending.word()
 
 
-def _letter(high: str, code: int) -> str:
+def _letter(code: int, after: int) -> str:
     """A character of one or two UTF-16 units."""
-    if high and 0xDC00 <= code < 0xE000:
-        return (high + chr(code)).encode("utf-16", "surrogatepass").decode("utf-16")
+    if code in _HIGH and after in _LOW:
+        return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
     # What no string can hold still stands on the page.
-    return "\ufffd" if not code or 0xD800 <= code < 0xE000 else chr(code)
+    return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
 
 
-def _is_within(box: Box, width: int, height: int) -> bool:
+def _is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
     x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-    return 0 <= x < width and 0 <= y < height
+    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
 def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:

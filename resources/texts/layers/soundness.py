@@ -18,11 +18,10 @@ _FEW = 3
 """Fewer characters than this say nothing."""
 _SCRIPTS = frozenset({"mojibake", "jamo", "script"})
 """Kinds of doubt about a text that speak of its characters."""
+_COMMON_LATIN = frozenset("etaoin")
+"""Half of the small letters in words of European languages, of code and commands too, are one of these six."""
 _WORD = re.compile("[a-z]{4,}")
-_VOWEL = re.compile("[aeiouy]")
-_WORDS, _MOST_WITHOUT_VOWEL = 20, 0.4
-"""English has 3 % of words of four letters and more without a vowel, code and abbreviations 15 %, a shifted alphabet
-half."""
+_LATIN, _LEAST_COMMON_LATIN = 120, 0.32
 _COMMON = frozenset("이다는의에을하고를가은로한지기어도사리시나자서일으인라대해그들수있정제아부전과주")
 """A third to a half of the syllables of any Korean text are among these 40."""
 _SYLLABLES, _LEAST_COMMON = 80, 0.08
@@ -44,7 +43,7 @@ def is_broken(char: str) -> bool:
 def _reasons(layer: TextLayer) -> Iterator[str]:
     characters = layer.characters
     if not characters:
-        yield "all of its text lies outside of the page" if layer.outside else "it is empty"
+        yield "all of its text lies outside of the page"
         return
     text = "\n".join(clean(word.text) for word in layer.words)
     broken = sum(map(is_broken, text.replace("\n", "")))
@@ -70,15 +69,16 @@ def _reasons(layer: TextLayer) -> Iterator[str]:
 
 def _implausible(text: str) -> Iterator[str]:
     """Characters that have a meaning, and mean another: a font whose map was made for another font."""
-    words = _WORD.findall(text)
-    without = _share(sum(_VOWEL.search(word) is None for word in words), len(words)) if len(words) >= _WORDS else 0.0
-    if without >= _MOST_WITHOUT_VOWEL:
-        yield f"{without:.0%} of its Latin words have no vowel, as of a wrong Unicode map"
+    # Each word once: a page may repeat one that is no word of any language.
+    latin = list("".join(sorted(set(_WORD.findall(text)))))
     hangul = [char for char in text if "가" <= char <= "힣"]
-    if len(hangul) >= _SYLLABLES:
-        common = _share(sum(char in _COMMON for char in hangul), len(hangul))
-        if common < _LEAST_COMMON:
-            yield f"only {common:.0%} of its syllables are common ones, as of a wrong Unicode map"
+    for letters, fewest, common, least, name in (
+        (latin, _LATIN, _COMMON_LATIN, _LEAST_COMMON_LATIN, "Latin letters"),
+        (hangul, _SYLLABLES, _COMMON, _LEAST_COMMON, "syllables"),
+    ):
+        share = sum(char in common for char in letters) / len(letters) if len(letters) >= fewest else 1.0
+        if share < least:
+            yield f"only {share:.0%} of its {name} are common ones, as of a wrong Unicode map"
 
 
 def _as_page(layer: TextLayer) -> str:
