@@ -23,7 +23,7 @@ from resources.layout.regions import Region, Task
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown
 from resources.recognition.read_regions import KINDS
-from resources.recognition.readings import Origin, PageReading
+from resources.recognition.readings import Origin, PageReading, second_tries
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
@@ -65,6 +65,7 @@ class OcrResults(EngineTable):
     def __init__(self, resources: Any) -> None:
         super().__init__(resources)
         self._seconds: dict[str, float] = {}
+        self._counted: dict[str, Mapping[str, float]] = {}
         pdf: Pdf = resources["pdf"]
         self._prefers_layers = pdf.is_preferred
 
@@ -105,10 +106,14 @@ class OcrResults(EngineTable):
 
     def columns(self, row: RowSpec, result: PageReading) -> Row:
         self._seconds[row.id] = sum(text.seconds for text in result.regions if not text.reused)
+        self._counted[row.id] = second_tries(result.regions)
         return _columns(result, row.given.regions)
 
     def cost(self, row_id: str) -> float:
         return self._seconds[row_id]
+
+    def row_figures(self, row_id: str) -> Mapping[str, float]:
+        return self._counted.pop(row_id)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
