@@ -167,7 +167,7 @@ def test_the_ui_counts_sound_layers_and_lineage_and_diff_name_the_setting(platfo
     assert parameters["parsed_texts"]["pdf.text_layer"] == "check"
     assert "pdf.text_layer" not in parameters["ocr_results"]
     assert about_layers(list(texts_by_shard(platform.settings).values())) == [
-        "2 pages have a text layer, 1 a sound one; half of them differ from it in less than 77.5% of their letters",
+        "2 pages have a text layer, 1 a sound one; half of them differ from it in less than 82.9% of their letters",
         "unsound: some of its characters have no meaning, as of fonts without a Unicode map (1)",
     ]
     assert settings_changed({"pdf.text_layer": "check", "raw_pages": "1"}, {"raw_pages": "2"}) == [

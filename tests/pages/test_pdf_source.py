@@ -23,6 +23,7 @@ from resources.pages import ids
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, shards
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.images import decode, inspect
@@ -321,7 +322,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
-    assert isinstance(answers[1], bytes)
+    assert isinstance(answers[1], MadePage)
 
 
 def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:

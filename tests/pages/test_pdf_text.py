@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from resources.errors import SourceError
+from resources.pages.documents import pdf
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
 from resources.pages.images import decode
@@ -126,3 +127,13 @@ def test_a_stored_layer_comes_back_as_it_was(read):
     np.testing.assert_array_equal(again.bare, layer.bare)
     with pytest.raises(SourceError, match="index again"):
         TextLayer.from_json("{}")
+
+
+def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object) -> None:
+        raise ValueError("cannot convert float NaN to integer")
+
+    monkeypatch.setattr(pdf, "read_layer", fails)
+    layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
+    assert layer is None
+    assert pixels.shape == (1190, 840, 3)

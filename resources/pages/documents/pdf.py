@@ -13,7 +13,7 @@ from resources.pages.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     import numpy as np
-    from pypdfium2 import PdfDocument
+    from pypdfium2 import PdfDocument, PdfPage
 
 SUFFIX = ".pdf"
 DPI = 300
@@ -71,9 +71,9 @@ class Pdfs:
             opened = self._opened(path)[page]
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
-            layer = read_layer(opened, pixels) if with_text else None
+            layer = _stored_layer(opened, pixels) if with_text else None
             opened.close()
-            return MadePage(_png(pixels), None if layer is None else layer.to_json())
+            return MadePage(_png(pixels), layer)
         except (PdfiumError, cv2.error, MemoryError) as error:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
@@ -102,6 +102,15 @@ class Pdfs:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
         self._path, self._document = path, document
         return document
+
+
+def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    try:
+        layer = read_layer(page, pixels)
+        return None if layer is None else layer.to_json()
+    # Hostile text may raise anything; the page is drawn all the same, and read as one without a layer.
+    except Exception:
+        return None
 
 
 def _scale(width: float, height: float, dpi: int) -> float:
