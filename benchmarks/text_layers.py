@@ -168,7 +168,7 @@ def texts_of(settings: Settings) -> dict[str, str]:
     return {row["page_id"]: row["text"] or "" for table in tables for row in table.to_pylist()}
 
 
-def errors_of(texts: dict[str, str], gold: dict[str, str]) -> tuple[str, str, str]:
+def errors_of(texts: dict[str, str], gold: dict[str, str]) -> tuple[str, ...]:
     """Pages with gold, and the mean error rate of their characters with every gap as one blank, and without blanks."""
     pages = sorted(texts.keys() & gold.keys())
     rates: list[Any] = []

@@ -87,15 +87,16 @@ class OcrResults(EngineTable):
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
         reread = {Task(task) for task in self.engine.reread}
-        layers = self.corpus.text_layers(shard) if any(row.given.layer for row in todo) else None
+        wanted = Task.TEXT not in reread and any(row.given.layer for row in todo)
+        layers = self.corpus.text_layers(shard) if wanted else None
         with self.corpus.reader(shard) as source:
             for row in todo:
                 regions = [_region(region) for region in row.given.regions]
                 page = source.page(row.id, row.known["page_idx"], row.given.sha256)
                 known = known_texts(regions, reread)
                 if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
-                    wanted = [region for region in regions if region.task not in reread]
-                    known |= {index: KnownText(text, Origin.TEXT_LAYER) for index, text in taken(layer, wanted).items()}
+                    texts = taken(layer, regions)
+                    known |= {index: KnownText(text, Origin.TEXT_LAYER) for index, text in texts.items()}
                 yield PageToRead(page, regions, known)
 
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:

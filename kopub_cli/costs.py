@@ -69,7 +69,7 @@ def _asset(settings: "Settings", asset: str, keys: list[str], top: int, runs: in
         "gpu_seconds": total.gpu_seconds,
         "gpu_seconds_each": total.gpu_seconds_each,
         "costliest": costliest[:top],
-        "runs": [_run(run) for run in runs_of(rows)[:runs]],
+        "runs": [_run(run) for run in runs_of(rows, runs)],
     }
 
 

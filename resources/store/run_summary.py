@@ -8,6 +8,7 @@ from datetime import datetime
 from statistics import mean, median
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ANSWER_TOKENS = "answer_tokens"
 """Tokens that a model wrote for a row."""
@@ -84,20 +85,23 @@ def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | 
     return Summary(rows, dict(counted), dict(tokens)) if rows else None
 
 
-def runs_of(ledger: pa.Table) -> list[AssetRun]:
-    """What each run of a ledger of one asset did, the newest first. Rows of unknown cost are left out."""
-    by_run: dict[str, list[dict]] = {}
-    for row in ledger.to_pylist():
-        if row["seconds"] is not None:
-            by_run.setdefault(row["run_id"], []).append(row)
-    found = [
-        AssetRun(
-            run_id,
-            max(row["made_at"] for row in rows),
-            len(rows),
-            sum(row["seconds"] for row in rows),
-            summed({(row["row_id"], row["fingerprint"]): json.loads(row["figures"] or "{}") for row in rows}),
-        )
-        for run_id, rows in by_run.items()
+def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
+    """What each run of a ledger of one asset did, the newest first and no more than `most`.
+
+    Rows of unknown cost are left out.
+    """
+    known = ledger.filter(pc.field("seconds").is_valid())
+    ended = known.group_by("run_id").aggregate([("made_at", "max")]).sort_by([("made_at_max", "descending")])
+    return [
+        _run(run["run_id"], run["made_at_max"], known.filter(pc.field("run_id") == run["run_id"]))
+        for run in ended.slice(0, most).to_pylist()
     ]
-    return sorted(found, key=lambda run: run.ended, reverse=True)
+
+
+def _run(run_id: str, ended: datetime, rows: pa.Table) -> AssetRun:
+    counted = {
+        (row["row_id"], row["fingerprint"]): json.loads(row["figures"])
+        for row in rows.select(["row_id", "fingerprint", "figures"]).to_pylist()
+        if row["figures"]
+    }
+    return AssetRun(run_id, ended, rows.num_rows, float(rows["seconds"].to_numpy().sum()), summed(counted))

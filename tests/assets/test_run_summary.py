@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
@@ -49,7 +49,7 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     made = {each.partition: each.metadata for each in result.asset_materializations_for_node("ocr_results")}
     figures = {name: made["shard_00"][name].value for name in ("second_tries", "second_tries_taken", "tokens_most")}
     assert figures == {"second_tries": 2, "second_tries_taken": 1, "tokens_most": 100}
-    table = made["shard_00"]["most_tokens"].value
+    table: Any = made["shard_00"]["most_tokens"].value
     assert [record.data for record in table.records] == [{"id": "a_1", "tokens": 100}, {"id": "a_2", "tokens": 40}]
     (run,) = next(each for each in spent(platform.settings, 1)["assets"] if each["asset"] == "ocr_results")["runs"]
     assert run["run_id"] == result.run_id

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resources.errors import SourceError
-from resources.pages.documents import pdf
+from resources.pages.documents import pdf_text
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
 from resources.pages.images import decode
@@ -26,7 +26,7 @@ def read(tmp_path: Path):
         path = tmp_path / "some.pdf"
         path.write_bytes(content)
         made = Pdfs().make(path, 0, 144)
-        return made.text_layer and TextLayer.from_json(made.text_layer), decode(made.data)
+        return TextLayer.from_json(made.text_layer) if made.text_layer else None, decode(made.data)
 
     return read
 
@@ -133,7 +133,7 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
     def fails(*_: object) -> None:
         raise ValueError("cannot convert float NaN to integer")
 
-    monkeypatch.setattr(pdf, "read_layer", fails)
+    monkeypatch.setattr(pdf_text, "read_layer", fails)
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
     assert layer is None
     assert pixels.shape == (1190, 840, 3)

@@ -66,6 +66,9 @@ def test_a_divided_word_stands_whole_on_its_first_line():
     divided = [*line("a micro"), *line("kernel and more", y=130)]
     divided[1] = Word("micro", divided[1].box, divided[1].marks | Mark.HYPHEN)
     assert read(divided) == "a microkernel\nand more"
+    assert read(divided[:2]) == "a micro-"
+    names = [*line("GNU", marks=Mark.HYPHEN), *line("Linux and 2024", y=130)]
+    assert read(names) == "GNU-Linux\nand 2024"
 
 
 def test_ligatures_jamo_and_bullets_of_symbol_fonts():
@@ -118,7 +121,7 @@ def test_vertical_writing_runs_down_and_its_columns_from_right_to_left():
 )
 def test_no_letter_is_lost_wherever_words_stand(found: list[tuple[str, int, int, int, int, Mark]]):
     words = [Word(text, (x, y, x + wide, y + high), marks) for text, x, y, wide, high, marks in found]
-    assert sorted("".join(read(words).split())) == sorted("".join(word.text for word in words))
+    assert sorted("".join(read(words).replace("-", "").split())) == sorted("".join(word.text for word in words))
 
 
 # Soundness
@@ -182,8 +185,8 @@ def test_nothing_is_taken_of_an_unsound_layer():
 
 
 def test_code_keeps_its_indents():
-    page = layer(line("def one():"), line("return 1", x=140, y=130))
-    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]) == {0: "```\ndef one():\n    return 1\n```"}
+    page = layer(line("def one():"), line("return 1", x=140, y=130), line("apt", y=160, marks=Mark.HYPHEN))
+    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]) == {0: "```\ndef one():\n    return 1\napt-\n```"}
 
 
 # Comparison

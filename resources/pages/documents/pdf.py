@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
-from resources.pages.documents.pdf_text import read_layer
 from resources.pages.images import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -105,6 +104,8 @@ class Pdfs:
 
 
 def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    from resources.pages.documents.pdf_text import read_layer
+
     try:
         layer = read_layer(page, pixels)
         return None if layer is None else layer.to_json()

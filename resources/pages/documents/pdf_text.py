@@ -87,7 +87,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     within = [word for word in found if _is_within(word.box, (0, 0, width, height))]
     words = tuple(_held_against(word, grey) for word in _drawn_once(within))
     # What a crop box cuts away is on the sheet all the same.
-    sheet = placement.box(*page.get_mediabox())
+    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
     outside = sum(len(word.text) for word in found if not _is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
     return TextLayer(width, height, words, outside, cell, _bare(grey, words, cell))

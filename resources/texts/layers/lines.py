@@ -50,18 +50,23 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
 
 
 def text_of(lines: Sequence[Line]) -> str:
-    """Lines as they are printed; a word that a hyphen divides stands whole on the line where it begins."""
+    """Lines as they are printed; a word that a hyphen divides stands whole on the line where it begins.
+
+    The hyphen goes where small letters stand on both sides of it, and nowhere else.
+    """
     stacked = _is_stack(lines)
     texts: list[str] = []
     divided = False
     for line in lines:
         first, *rest = line.words
         if divided:
-            texts[-1] += first.text
+            texts[-1] += first.text if texts[-1][-1:].islower() and first.text[:1].islower() else f"-{first.text}"
             texts += [_joined(rest, stacked)] if rest else []
         else:
             texts.append(_joined(line.words, stacked))
         divided = bool(line.words[-1].marks & Mark.HYPHEN)
+    if divided:
+        texts[-1] += "-"
     return "\n".join(text for line in texts if (text := clean(line)))
 
 
@@ -76,6 +81,7 @@ def code_of(lines: Sequence[Line]) -> str:
         end = line.box[0]
         for word in line.words:
             text += " " * max(0 if word is line.words[0] else 1, round((word.box[0] - end) / width)) + word.text
+            text += "-" if word.marks & Mark.HYPHEN else ""
             end = word.box[2]
         texts.append(unicodedata.normalize("NFC", _IGNORED.sub("", text)))
     return "\n".join(texts)
