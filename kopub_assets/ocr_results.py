@@ -69,7 +69,7 @@ class OcrResults(EngineTable):
         pdf: Pdf = resources["pdf"]
         self._prefers_layers = pdf.is_preferred
 
-    def settings(self, shard: str) -> Mapping[str, str]:
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
         return text_layer_settings(self.corpus, shard, "prefer") if self._prefers_layers else {}
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

@@ -68,7 +68,7 @@ class ParsedTexts(RowTable):
         pdf: Pdf = resources["pdf"]
         self._compares = pdf.is_compared
 
-    def settings(self, shard: str) -> Mapping[str, str]:
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
         return text_layer_settings(self.corpus, shard, "check") if self._compares else {}
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

@@ -138,7 +138,7 @@ class ShardAsset(ABC):
         """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
         return None
 
-    def settings(self, shard: str) -> Mapping[str, str]:
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
         """What of the profile decides the rows of a shard besides the engine's section, by dotted key.
 
         Empty where nothing of it does, so that another value makes stale what it changes and no other shard.
@@ -148,7 +148,7 @@ class ShardAsset(ABC):
     def beside_parents(self, shard: str) -> dict[str, str]:
         """What a table of the shard is made from besides its parents: the source, if it reads it, and settings."""
         source = self.source(shard)
-        return {**({} if source is None else {SOURCE: source}), **self.settings(shard)}
+        return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""

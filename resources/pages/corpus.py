@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,8 @@ from resources.pages.arrow import PageFile, Row, open_pages
 from resources.pages.manifest import GOLD, Manifest, Shard
 from resources.pages.page import Page
 from resources.pages.queries import Query, digest, from_table, read_table
-from resources.pages.text_layer import TextLayer, layer_id
+from resources.pages.stored_layers import StoredLayers
+from resources.pages.text_layer import layer_id
 from resources.printable import quoted
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
@@ -83,30 +84,6 @@ class PageReader:
         return found.image
 
 
-class TextLayers:
-    """The text layers of one shard, by row; `stored` are those that its file holds now."""
-
-    def __init__(self, path: Path, shard_key: str, stored: Sequence[str | None]) -> None:
-        self._path = path
-        self._shard_key = shard_key
-        self._stored = stored
-
-    def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
-        """The layer at `row`, from 0, of which `raw_pages` has the id; None where that is None.
-
-        Raises `SourceError` when the row holds another one.
-        """
-        if text_layer_id is None:
-            return None
-        stored = self._stored[row] if row < len(self._stored) else None
-        if stored is None or layer_id(stored) != text_layer_id:
-            raise SourceError(
-                f"{self._path}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
-                f"materialize raw_pages of {self._shard_key} again"
-            )
-        return TextLayer.from_json(stored)
-
-
 class Corpus(dg.ConfigurableResource):
     """The corpus indexed in `home`, or the samples when nothing was indexed there."""
 
@@ -155,10 +132,10 @@ class Corpus(dg.ConfigurableResource):
         """Random access to the page images of a shard. Raises `SourceError`."""
         yield PageReader(self._open(self.manifest.shard(shard_key)), shard_key)
 
-    def text_layers(self, shard_key: str) -> "TextLayers":
+    def text_layers(self, shard_key: str) -> StoredLayers:
         """The text layers of a shard's pages, without their images. Raises `SourceError`."""
         file = self._open(self.manifest.shard(shard_key))
-        return TextLayers(file.path, shard_key, file.text_layers())
+        return StoredLayers(file.path, shard_key, file.text_layers())
 
     def queries(self, shard_key: str) -> list[Query]:
         """The queries that belong to a shard, in their order. Raises `SourceError`."""
