@@ -48,7 +48,7 @@ def doubts(
     share = f" ({len(found) / pages:.1%})" if pages else ""
     out.print(f"{len(found)} of {pages:,} texts look wrong{share}")
     for line in about_layers(list(texts.values())):
-        out.print(line)
+        out.print(line, soft_wrap=True)
 
 
 def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
