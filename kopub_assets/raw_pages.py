@@ -51,10 +51,11 @@ class RawPages(RowTable):
                 "sha256": sha256,
                 "n_bytes": None if row.data is None else len(row.data),
                 "license": row.license,
+                "text_layer_id": row.text_layer_id,
                 "source": row.source,
             }
             settled = {"state": State.QUARANTINED, "reason": row.problem} if row.problem else None
-            yield RowSpec(row.page_id, [self.own_recipe, sha256], known, settled=settled)
+            yield RowSpec(row.page_id, [self.own_recipe, sha256, row.text_layer_id], known, settled=settled)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
@@ -62,7 +63,11 @@ class RawPages(RowTable):
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
-        return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "formats": dict(formats.most_common())}
+        return {
+            "bytes": sum(filter(None, table["n_bytes"].to_pylist())),
+            "formats": dict(formats.most_common()),
+            "text_layers": table.num_rows - table["text_layer_id"].null_count,
+        }
 
 
 def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:

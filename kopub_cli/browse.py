@@ -27,7 +27,7 @@ def browse(
 
     settings = open_settings()
     port = settings.reading_room.port if port is None else port
-    app = reading_room(Room(settings, searcher_of(settings), corpus_check(settings)))
+    app = reading_room(Room(settings, searcher_of(settings), corpus_check(settings.corpus.manifest, settings.store)))
     with socket.socket() as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
         if os.name == "posix":

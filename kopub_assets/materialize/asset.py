@@ -19,6 +19,7 @@ from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
+from resources.store.table_source import SOURCE
 
 Metadata = dict[str, Any]
 _UNMEASURED = 0.002
@@ -142,6 +143,18 @@ class ShardAsset(ABC):
         """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
         return None
 
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        """What of the profile decides the rows of a shard besides the engine's section, by dotted key.
+
+        Empty where nothing of it does, so that another value makes stale what it changes and no other shard.
+        """
+        return {}
+
+    def beside_parents(self, shard: str) -> dict[str, str]:
+        """What a table of the shard is made from besides its parents: the source, if it reads it, and settings."""
+        source = self.source(shard)
+        return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
+
     def expected_rows(self, shard: str, made: int | None) -> int:
         """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""
         return self.corpus.manifest.shard(shard).rows if made is None else made
@@ -160,7 +173,7 @@ class ShardAsset(ABC):
                         f"{parent} of {shard} was made from another {ancestor} than the one there is: "
                         f"materialize {parent} again"
                     )
-        return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
+        return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.beside_parents(shard))
 
     def make_shards(self, run: Run) -> Generator[tuple[str, Finished | KopubError], None, None]:
         """Make the shards of a run, and yield what became of each as soon as it is known."""

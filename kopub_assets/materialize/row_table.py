@@ -59,6 +59,10 @@ class RowTable(ShardAsset):
         """What the row of an id has just cost, in any unit."""
         return 1.0
 
+    def row_figures(self, row_id: str) -> Mapping[str, float]:
+        """What was counted for the row of an id that has just been made, besides what its engine counted."""
+        return {}
+
     def figures(self) -> Mapping[str, float | str]:
         """What the UI plots of the rows that were just made."""
         return {}
@@ -121,6 +125,7 @@ class ShardWork:
         self.ids = frozenset(spec.id for spec in self.todo)
         self._unanswered = {spec.id: spec for spec in todo}
         self._made: dict[Key, float] = {}
+        self._figures: dict[Key, Mapping[str, float]] = {}
 
     def settle(self) -> None:
         """Begin with the rows whose end is known beforehand. Raises `StoreError`."""
@@ -130,14 +135,21 @@ class ShardWork:
             assert spec.settled is not None
             self.take(spec.id, spec.settled)
 
-    def take(self, row_id: str, columns: Row) -> None:
-        """Keep the row of an id. Raises `StoreError`, and `EngineError` when nobody asked for it."""
+    def take(self, row_id: str, columns: Row, figures: Mapping[str, float] | None = None) -> None:
+        """Keep the row of an id, for which the engine counted `figures`.
+
+        Raises `StoreError`, and `EngineError` when nobody asked for it.
+        """
         spec = self._unanswered.pop(row_id, None)
         if spec is None:
             raise unasked(row_id)
         self._journal.add(spec.row(columns))
         # A row that was settled beforehand took no engine.
         self._made[spec.key] = self._asset.cost(row_id) if spec.settled is None else 0.0
+        if spec.settled is None:
+            state = State(columns["state"])
+            ended = {} if state is State.OK else {f"rows_{state}": 1}
+            self._figures[spec.key] = {**(figures or {}), **self._asset.row_figures(row_id), **ended}
         self._progress.step()
         watcher().computed(self._asset.name)
 
@@ -204,7 +216,7 @@ class ShardWork:
 
     @property
     def _work(self) -> Work:
-        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds)
+        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
 
     def _published(self) -> pa.Table:
         """The published table; empty where there is none, or one of another schema."""

@@ -1,17 +1,18 @@
 """Two versions of a shard's tables: what is compared of them, and which tables an upgrade made again."""
 
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub_assets.graph import GRAPH
-from kopub_assets.upgrades.plan import differences
+from kopub_assets.upgrades.plan import differences, settings_changed
 from kopub_assets.upgrades.table_versions import Versions
 from resources.diff.compare import VECTORS, ShardDiff, compare
 from resources.diff.html import Upgrade
 from resources.store.corpus_tables import TABLES
-from resources.store.lineage_rows import MADE_WITH
+from resources.store.lineage_rows import MADE_FROM, MADE_WITH
 from resources.store.shard_store import ShardStore
 
 _COLUMNS: dict[str, Sequence[str]] = {
@@ -59,8 +60,9 @@ def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
         section = GRAPH.by_name[asset].engine_section or asset
-        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
-        found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
+        lines = [*map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section))]
+        lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
+        found.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
     return found
 
 

@@ -68,7 +68,7 @@ class Survey:
 
     def _redo(self, asset: str, shard: str, kept: set[tuple[str, str]], begun: set[str], count: bool) -> Redo:
         entry, wanted = self.tables[asset][shard], self.wanted[asset]
-        made_from = made_from_now(self.tables, wanted, asset, shard, self._source)
+        made_from = made_from_now(self.tables, wanted, asset, shard, self._beside)
         why = tuple(reasons(entry, wanted, asset, made_from))
         known = {name: content for name, content in made_from.items() if content is not None}
         if (shard, recipe_of(wanted.own, known)) in kept:
@@ -113,8 +113,8 @@ class Survey:
         names = [PurePosixPath(name) for name in self.store.parts(VERSIONS, asset).names()]
         return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
 
-    def _source(self, asset: str, shard: str) -> str | None:
-        return self.assets[asset].source(shard)
+    def _beside(self, asset: str, shard: str) -> Mapping[str, str]:
+        return self.assets[asset].beside_parents(shard)
 
 
 def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GRAPH) -> Survey:
@@ -128,7 +128,7 @@ def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GR
     }
     tables = {name: footers.tables(name) for name in graph.names}
     keys = resources["corpus"].manifest.keys
-    found = standings(tables, wanted, keys, sources_of(resources, graph))
+    found = standings(tables, wanted, keys, lambda asset, shard: assets[asset].beside_parents(shard))
     return Survey(resources["store"], assets, tables, wanted, found)
 
 

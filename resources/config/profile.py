@@ -12,6 +12,7 @@ from resources.config.engines import PROTOCOLS, find_engines, load_engine
 from resources.config.gates import Gates
 from resources.config.near_names import did_you_mean
 from resources.config.overrides import Override, overrides_of, put
+from resources.config.pdf import Pdf
 from resources.config.places import PINS, placed, store_url
 from resources.config.problems import first_problem
 from resources.config.profile_files import Pins, checked_pins
@@ -29,12 +30,16 @@ OTHERS: Mapping[str, type[BaseModel]] = {
     "store": section_of(ShardStore),
     "release": section_of(LocalRelease),
     "hub": section_of(HubTarget),
+    "pdf": section_of(Pdf),
     "gates": section_of(Gates),
     "upgrades": Upgrades,
     "search": Search,
     "reading_room": ReadingRoom,
 }
 """The sections that choose no engine."""
+
+_SHAPES = ("pdf",)
+"""Those of them that decide what tables hold, so that a plan can be asked of another value."""
 
 PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
     ("store", "url"): ("store", store_url),
@@ -74,7 +79,7 @@ def checked_profile(
 
     `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
     """
-    changed, changed_pins = overrides_of(changes or {}, PROTOCOLS, pins)
+    changed, changed_pins = overrides_of(changes or {}, (*PROTOCOLS, *_SHAPES), pins)
     overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
     values: dict[Any, Any] = {section: {} for section in OTHERS}
     values |= {key: {} if value is None else deepcopy(value) for key, value in written.items()}

@@ -2,6 +2,6 @@
 
 ENGINES = ("layout", "recognition", "embedding")
 """The sections that choose an engine."""
-SECTIONS = (*ENGINES, "store", "release", "hub", "gates", "upgrades", "search")
+SECTIONS = (*ENGINES, "store", "release", "hub", "pdf", "gates", "upgrades", "search", "reading_room")
 VALUES = ("shards_per_run",)
 """Keys that are no sections."""

@@ -17,6 +17,7 @@ from resources.config.configured import configured
 from resources.config.environment import read_environment
 from resources.config.gates import Gates
 from resources.config.overrides import Override
+from resources.config.pdf import Pdf
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
 from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
@@ -50,6 +51,7 @@ class Settings:
     store: ShardStore
     release: LocalRelease
     hub: HubTarget
+    pdf: Pdf
     gates: Gates
     upgrades: Upgrades
     search: Search
@@ -86,6 +88,7 @@ class Settings:
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
                 hub=make(sections.hub, "hub"),
+                pdf=make(sections.pdf, "pdf"),
                 gates=make(sections.gates, "gates"),
                 upgrades=sections.upgrades,
                 search=sections.search,
@@ -109,6 +112,7 @@ class Settings:
             "embedding": self.embedding,
             "release": self.release,
             "hub": self.hub,
+            "pdf": self.pdf,
             "gates": self.gates,
         }
 
@@ -116,7 +120,7 @@ class Settings:
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:
     """The settings that these environment variables choose, with the `changes` of `--set`.
 
-    A change is a value by the dotted key of an engine's section (`embedding.dim`) or of a pin that the profile
+    A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile
     uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
     """
     environment = read_environment(environ, SECTIONS, VALUES)

@@ -16,6 +16,8 @@ from resources.pages.arrow import Row
 from resources.pages.manifest import GOLD, Manifest
 from resources.pages.page_reader import PageReader, open_shard
 from resources.pages.queries import Query, digest, from_table, read_table
+from resources.pages.stored_layers import StoredLayers
+from resources.pages.text_layer import layer_id
 from resources.printable import quoted
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
@@ -38,6 +40,7 @@ class SourceRow:
     license: str | None
     source: str
     data: bytes | memoryview | None
+    text_layer_id: str | None
     problem: str | None
 
 
@@ -80,6 +83,7 @@ class Corpus(dg.ConfigurableResource):
                 license=row.license,
                 source=source,
                 data=row.image,
+                text_layer_id=layer_id(row.text_layer),
                 problem=problem or row.problem,
             )
 
@@ -87,6 +91,11 @@ class Corpus(dg.ConfigurableResource):
     def reader(self, shard_key: str) -> Iterator[PageReader]:
         """Random access to the page images of a shard. Raises `SourceError`."""
         yield PageReader(open_shard(self.manifest, shard_key), shard_key)
+
+    def text_layers(self, shard_key: str) -> StoredLayers:
+        """The text layers of a shard's pages, without their images. Raises `SourceError`."""
+        file = open_shard(self.manifest, shard_key)
+        return StoredLayers(file.path, shard_key, file.text_layers())
 
     def queries(self, shard_key: str) -> list[Query]:
         """The queries that belong to a shard, in their order. Raises `SourceError`."""

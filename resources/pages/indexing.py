@@ -289,6 +289,7 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
         bytes=path.stat().st_size,
         sha256=sha256,
         duplicates=sorted(duplicates),
+        text_layers=sum(layer is not None for layer in pages.text_layers()),
     )
 
 

@@ -77,6 +77,23 @@ def readable(texts: Sequence[RegionText]) -> list[RegionText]:
     return sorted((text for text in texts if text.state is not State.FAILED), key=lambda text: text.index)
 
 
+def second_tries(texts: Sequence[RegionText]) -> dict[str, int]:
+    """Of a page: regions that were asked again, those that this brought a reading, tables in which nothing was read.
+
+    Nothing is counted that is 0, nor what was reused of an earlier reading.
+    """
+    again = [text for text in texts if text.attempts > 1 and not text.reused]
+    counted = {
+        "second_tries": len(again),
+        "second_tries_taken": sum(text.state is not State.FAILED for text in again),
+        "tables_dropped": sum(
+            text.native_label == "table" and text.attempts > 0 and not text.content and text.state is not State.FAILED
+            for text in texts
+        ),
+    }
+    return {name: count for name, count in counted.items() if count}
+
+
 def page_reading(page_id: str, texts: Sequence[RegionText], crops: Sequence[Crop]) -> PageReading:
     """A page that was read, in the state that its regions give it."""
     return PageReading(page_id, *page_state(texts), tuple(texts), tuple(crops))

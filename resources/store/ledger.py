@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.fingerprints import canonical_json
 from resources.store.append_log import AppendLog
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.table_store import TableStore
@@ -24,6 +25,7 @@ LEDGER = pa.schema(
         ("seconds", pa.float64()),
         ("gpu_seconds", pa.float64()),
         pa.field("recipe", pa.string(), nullable=False),
+        ("figures", pa.string()),
     ]
 )
 """One row for each row that was computed, oldest first.
@@ -31,7 +33,8 @@ LEDGER = pa.schema(
 `row_id` is the page or query, `fingerprint` that of its row in the table, `recipe` the asset's own.
 `seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
 the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
-before it was killed, which the next run of the shard enters under its own name.
+before it was killed, which the next run of the shard enters under its own name. `figures` are what its
+engine counted for the row, as tokens and second tries: JSON of numbers by name, null where it counted nothing.
 """
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -78,10 +81,16 @@ def assets(store: TableStore) -> list[str]:
 
 
 def entries(
-    keys: Sequence[tuple[str, str]], seconds: Sequence[float | None], gpus: float, run_id: str, recipe: str
+    keys: Sequence[tuple[str, str]],
+    seconds: Sequence[float | None],
+    gpus: float,
+    run_id: str,
+    recipe: str,
+    figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> pa.Table:
     """Ledger rows of (id, fingerprint) `keys` that were made just now; `seconds` are None where nobody knows."""
     count = len(keys)
+    counted = [(figures or {}).get(key) for key in keys]
     columns = [
         [row_id for row_id, _ in keys],
         [row_fingerprint for _, row_fingerprint in keys],
@@ -90,6 +99,7 @@ def entries(
         seconds,
         [None if each is None else each * gpus for each in seconds],
         [recipe] * count,
+        [canonical_json(dict(each)) if each else None for each in counted],
     ]
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
@@ -137,7 +147,7 @@ def spent(rows: pa.Table) -> Spent:
 def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
     """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
     found = {asset: _latest(store.parts(_FOLDER, asset)) for asset in assets}
-    spents = {asset: spent(pa.concat_tables(tables)) for asset, tables in found.items() if tables}
+    spents = {asset: spent(_joined(tables)) for asset, tables in found.items() if tables}
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
@@ -159,7 +169,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
     def read(asset: str, log: AppendLog) -> pa.Table:
         parts = log.read(lambda names: [n for n in of_asset(asset, names) if run in n or n.endswith(_MERGED)])
-        table = pa.concat_tables(parts) if parts else pa.Table.from_batches([], LEDGER)
+        table = _joined(parts)
         # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
         return table.filter(table["seconds"].is_valid())
 
@@ -201,7 +211,7 @@ def _all(parts: AppendLog) -> pa.Table:
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:
     """The entries of all `parts`, oldest first; one that a merged part holds as well stands once."""
-    entries = pa.concat_tables(parts) if parts else pa.Table.from_batches([], LEDGER)
+    entries = _joined(parts)
     made_at = entries["made_at"].cast(pa.int64()).to_pylist()
     columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
     first: dict[tuple[object, ...], int] = {}
@@ -210,6 +220,11 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
     if len(first) < entries.num_rows:
         entries = entries.take(pa.array(list(first.values()), pa.int64()))
     return entries
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """All entries; a part from before a column was kept has nulls in it."""
+    return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
 
 
 def _of(store: TableStore, asset: str, shard: str) -> AppendLog:

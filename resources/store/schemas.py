@@ -66,6 +66,7 @@ RAW_PAGES = pa.schema(
         _column("height", pa.int32(), "Pixels of the upright page."),
         _column("n_bytes", pa.int64(), "Size of the encoded image."),
         _column("license", pa.string(), "As the source states it."),
+        _column("text_layer_id", pa.string(), "Which text layer its PDF has; null for a page without one."),
         _column("source", pa.string(), "Name of the source file.", nullable=False),
         *STATE,
     ]
@@ -95,6 +96,9 @@ PARSED_TEXTS = pa.schema(
         _column("n_chars", pa.int32(), "Length of the text."),
         _column("doubt", pa.float32(), "Whether the text looks wrong: 0 fine, 1 surely wrong."),
         _column("doubts", pa.list_(pa.string()), "What speaks against the text, the surest first."),
+        _column("text_layer", pa.string(), "sound or unsound; null where the page has none, or nobody asked."),
+        _column("text_layer_reason", pa.string(), "Why the text layer is unsound."),
+        _column("text_layer_distance", pa.float32(), "From a sound text layer: edits to the longer text, 0 to 1."),
         *STATE,
     ]
 )

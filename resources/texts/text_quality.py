@@ -93,7 +93,11 @@ def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> 
     is looked at, and Chinese characters by themselves are doubted unless they are named.
     """
     text = unicodedata.normalize("NFC", text)
-    found = [*_characters(text, scripts), *_repetition(text), *_area(boxes)]
+    return by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
+
+
+def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
+    """Those that have a weight, the most certain first."""
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
@@ -169,7 +173,7 @@ def _repetition(text: str) -> Iterator[Doubt]:
     encoded = flat.encode("utf-8", "surrogatepass")
     if len(encoded) >= _DENSE_FROM:
         density = len(encoded) / len(zlib.compress(encoded))
-        yield Doubt("repeated", _ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
+        yield Doubt("repeated", ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
 
 
 def _repeated(text: str, letters: int) -> int:
@@ -198,20 +202,21 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
     lost = sum(box.area for box in starved)
     if lost >= _LOST:
         says = f"hardly any text was read from {lost / 1e6:.0%} of the page ({_regions(len(starved))})"
-        yield Doubt("truncated", _ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
+        yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
 
 
 def _regions(count: int) -> str:
     return f"{count} region{'s' if count > 1 else ''}"
 
 
-def _share(kind: str, part: int, whole: int, fewest: int, ramp: tuple[float, float], says: str) -> Doubt:
+def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:
     """A doubt by share; fewer than `fewest` say nothing."""
     share = part / whole if whole and part >= fewest else 0.0
-    return Doubt(kind, _ramp(share, *ramp), f"{share:.0%} {says}")
+    return Doubt(kind, ramp(share, *edges), f"{share:.0%} {says}")
 
 
-def _ramp(value: float, fine: float, sure: float) -> float:
+def ramp(value: float, fine: float, sure: float) -> float:
+    """0 up to `fine`, 1 from `sure` on, and in proportion between."""
     return min(1.0, max(0.0, (value - fine) / (sure - fine)))
 
 

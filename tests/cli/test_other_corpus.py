@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import sources_of
-from kopub_cli.doubts import doubtful_pages
+from kopub_cli.doubts import texts_by_shard
 from kopub_cli.indexed_corpus import require_indexed
 from kopub_cli.status import show_status
 from resources.config.settings import Settings, what_if
@@ -131,7 +131,7 @@ def test_doubts_are_of_the_new_corpus(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     now = settings(platform, monkeypatch)
-    assert doubtful_pages(now.corpus.manifest, now.store) == ([], 0)
+    assert texts_by_shard(now.corpus.manifest, now.store) == {}
     assert capsys.readouterr().err.startswith("2 shards are left out: their parsed_texts are of another corpus")
 
 

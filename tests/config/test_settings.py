@@ -73,6 +73,7 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "embedding",
         "release",
         "hub",
+        "pdf",
         "gates",
     ]
     with pytest.raises(FrozenInstanceError):

@@ -19,6 +19,7 @@ from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
 from resources.config.configured import configured
 from resources.config.gates import Gates
+from resources.config.pdf import Pdf
 from resources.config.settings import Settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
@@ -87,6 +88,7 @@ class Platform:
             "embedding": UnitEmbedder(),
             "release": LocalRelease(folder=str(self.home / "release")),
             "hub": HubTarget(),
+            "pdf": Pdf(),
             "gates": Gates(),
             **self.engines,
         }

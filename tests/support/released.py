@@ -80,7 +80,8 @@ def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None 
             "image_crops": [{"path": f"crops/{page_id}_0.jpg", "bbox": box, "label": "image"}] if ok else None,
             "crop_images": [jpeg(at)] if ok else None,
         })  # fmt: skip
-        texts.append({**known, "text": f"본문 {page_id}" if ok else None, "n_chars": 5 if ok else 0})
+        compared = {"text_layer": "sound", "text_layer_distance": 0.25} if not at else {}
+        texts.append({**known, "text": f"본문 {page_id}" if ok else None, "n_chars": 5 if ok else 0, **compared})
         vectors.append({**known, "vector": unit(at, dim) if ok else None})
     query = {
         "query_id": f"q{shard}",

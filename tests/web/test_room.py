@@ -77,7 +77,7 @@ class Scribe(Recognizer):
 
 def browser(platform: Platform, embedding: HashedEmbedder | None = None) -> TestClient:
     settings = platform.settings
-    room = Room(settings, searcher(platform, embedding), corpus_check(settings))
+    room = Room(settings, searcher(platform, embedding), corpus_check(settings.corpus.manifest, settings.store))
     return TestClient(reading_room(room), base_url="http://127.0.0.1", raise_server_exceptions=True)
 
 

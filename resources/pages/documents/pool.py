@@ -21,6 +21,7 @@ from queue import LifoQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.printable import first_line
@@ -75,9 +76,9 @@ class DocumentPool:
         """The number of pages of each document, in order."""
         return self._answers(("pages", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[bytes | Failed]:
-        """Each page, counted from 0, encoded, in order; those of PDFs are drawn at `dpi`."""
-        return self._answers(("render", path, page, dpi) for path, page in pages)
+    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[MadePage | Failed]:
+        """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`."""
+        return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
         asked: deque[Future[Any]] = deque()

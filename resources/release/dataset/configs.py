@@ -36,6 +36,9 @@ PICTURES_PER_GROUP = 100
 _READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
 """Tasks of the regions that are to be read."""
 
+_TEXT_COLUMNS = ["text", "n_chars", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
+"""Of `parsed_texts`, in `pages`."""
+
 Row = dict[str, Any]
 
 
@@ -85,7 +88,7 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
     ends = {asset: _by_page(table, ["state", "reason"]) for asset, table in tables.page_tables.items()}
     layouts = _by_page(tables.layout_regions, ["regions"])
     readings = _by_page(tables.ocr_results, ["markdown"])
-    texts = _by_page(tables.parsed_texts, ["text", "n_chars", "doubt", "doubts"])
+    texts = _by_page(tables.parsed_texts, _TEXT_COLUMNS)
     for page in tables.raw_pages.to_pylist():
         page_id = page["page_id"]
         states = {asset: ends[asset][page_id]["state"] for asset in PAGE_ASSETS}
