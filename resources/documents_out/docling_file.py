@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from resources.documents_out.document import Block, Document, Kind, Part
+from resources.documents_out.headings import is_named
 from resources.documents_out.table_grid import Grid, grid_of
 from resources.errors import ConfigError
 from resources.states import LOST
@@ -76,8 +77,8 @@ class _Builder:
     def build(self, blocks: Sequence[Block]) -> "DoclingDocument":
         captions = _captions(blocks)
         linked = set(captions.values())
-        titles = [block for block in blocks if block.kind is Kind.TITLE and block.level == 1]
-        self._is_titled = len(titles) == 1 and titles[0].label == "doc_title"
+        first = next((block for block in blocks if block.kind is Kind.TITLE), None)
+        self._is_titled = first is not None and is_named(blocks, first)
         for at, block in enumerate(blocks):
             if block.kind is not Kind.ITEM:
                 self._list = None

@@ -11,7 +11,7 @@ from resources.documents_out.document import Block, Document, DocumentPage, Kind
 from resources.documents_out.footnotes import tied
 from resources.documents_out.furniture import furniture
 from resources.documents_out.headings import is_number_alone, rank_of, with_levels
-from resources.documents_out.joins import joined_over_pages
+from resources.documents_out.joins import joined
 from resources.documents_out.line_joints import ITEM, one_line, paragraphs
 from resources.documents_out.table_grid import is_table, tables_and_text
 from resources.recognition.code_fences import without_fences
@@ -25,6 +25,8 @@ _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MISREAD_BULLET = re.compile(r"[>»]\s+(?=\S)")
 _SENTENCE = re.compile(r"(?<!\.)[.:]$")
 """The end of a sentence, which a title has not."""
+_NAMED = re.compile(r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE)
+"""The beginning of a caption, which layout may take for a title."""
 _HASHES = re.compile(r"#{1,6}\s+(?=\S)")
 """How a reader marks a title in markdown."""
 
@@ -51,7 +53,7 @@ def edited(document: Document) -> Edited:
     """The document as blocks. Running heads, feet and page numbers are blocks too, of their own kind."""
     out = furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
-    blocks = with_levels(joined_over_pages(tied(_whole_titles(blocks)), _whole(document.pages)))
+    blocks = with_levels(joined(tied(_whole_titles(blocks)), _whole(document.pages)))
     regions = [(page, region) for page in document.pages for region in page.regions]
     by_kind = {kind: _regions_of(blocks, kind) for kind in Kind}
     heads, lost = by_kind[Kind.FURNITURE], by_kind[Kind.LOST]
@@ -133,11 +135,13 @@ def _text_blocks(part: Part) -> Iterator[Block]:
 
 
 def _title(part: Part) -> Block:
-    """A title, or what layout took for one: an entry of a list, a sentence."""
+    """A title, or what layout took for one: an entry of a list, a caption, a sentence."""
     title = _HASHES.sub("", one_line(without_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return Block(Kind.ITEM, (replace(part, text=title[bullet.end() :]),))
+    if _NAMED.match(title):
+        return Block(Kind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)
     return Block(Kind.TEXT if is_sentence else Kind.TITLE, (replace(part, text=title),))
 

@@ -17,10 +17,12 @@ _PAGE_NUMBER = re.compile(
 )
 _NEAR = 10
 """Heights of two heads on their pages, in parts of 1,000: they are one where they differ by no more."""
+_LEVEL = 4
+"""The same of lines that layout did not take for heads."""
 _SHARE = 0.1
 """Share of a document's pages on which a head stands at one height, or says one thing; two pages at least."""
-_EDGE = 100
-"""Where a line is that layout took for text and that stands where the heads are, in parts of 1,000."""
+_EDGE = 150
+"""Within this of the edge of a page, in parts of 1,000, stands a head that layout took for text."""
 
 Place = tuple[int, int]
 """Number of a page and index of a region."""
@@ -30,8 +32,9 @@ def furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """The running heads, feet and page numbers of a document.
 
     A page number is what layout calls so and looks so. A head or foot repeats: others stand at its height, or say the
-    same but for numbers. In a document of one page, layout is believed. A line at the edge that layout took for text
-    is a head too, where those of other pages stand at its height.
+    same but for numbers. In a document of one page, layout is believed. The outermost line of a page that layout took
+    for text is a head too, where heads of other pages stand at its height, or others of its height are numbers alone
+    or say the same.
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in LABELS]
     enough = max(2, _SHARE * len(pages))
@@ -41,16 +44,22 @@ def furniture(pages: Sequence[DocumentPage]) -> set[Place]:
         for page, region in labelled
         if len(pages) == 1
         or (region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or ""))
-        or len(heights.near(region)) >= enough
+        or len(heights.near(region, _NEAR)) >= enough
         or len(said[_without_digits(region)]) >= enough
     ]
     found = {(page.number, region.index) for page, region in heads}
+    edges = [(page, region) for page in pages for region in _edges(page, found)]
+    repeated = _said(edges)
+    heads += [
+        (page, region)
+        for page, region in edges
+        if _PAGE_NUMBER.fullmatch(region.content or "") or len(repeated[_without_digits(region)]) > 1
+    ]
     sure = _heights(heads)
     return found | {
         (page.number, region.index)
-        for page in pages
-        for region in _edges(page, found)
-        if len(sure.near(region)) > enough and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest
+        for page, region in edges
+        if len(sure.near(region, _LEVEL)) >= max(3, enough) and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest
     }
 
 
@@ -61,9 +70,9 @@ class _Heights:
         self.pages: dict[int, set[int]] = defaultdict(set)
         self.tallest = 0
 
-    def near(self, region: ReadRegion) -> set[int]:
+    def near(self, region: ReadRegion, reach: int) -> set[int]:
         middle = _middle(region)
-        return set().union(*(self.pages.get(middle + off, ()) for off in range(-_NEAR, _NEAR + 1)))
+        return set().union(*(self.pages.get(middle + off, ()) for off in range(-reach, reach + 1)))
 
 
 def _heights(regions: Iterable[tuple[DocumentPage, ReadRegion]]) -> _Heights:

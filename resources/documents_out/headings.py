@@ -51,7 +51,7 @@ _NUMBERS: tuple[tuple[_Rank, re.Pattern[str]], ...] = tuple(
         (_Rank.LETTER, rf"[{_LETTERS}]\.(?=\s)"),
     )
 )
-_DECIMAL = re.compile(r"([0-9]{1,3}|[A-Z](?=\.[0-9]))((?:\.[0-9]{1,3})*)(?:\.(?=\S)|\.?(?=\s|$))")
+_DECIMAL = re.compile(r"([0-9]{1,3}|[A-Z](?=\.[0-9]))((?:\.[0-9]{1,3})*)(?:\.(?=[^\s\d])|\.?(?=\s|$))")
 _MOST_DOTS = 8
 _ALONE = re.compile(r"제\S{1,3}[장편부절]|[0-9]{1,2}장|(?:부록|별첨)\S?|(?:chapter|part|appendix)\S{1,4}", re.IGNORECASE)
 
@@ -59,14 +59,14 @@ _ALONE = re.compile(r"제\S{1,3}[장편부절]|[0-9]{1,2}장|(?:부록|별첨)\S
 def with_levels(blocks: Sequence[Block]) -> list[Block]:
     """The blocks, each title with its level.
 
-    The first title is that of the document, level 1, when it has no number and stands above all that have one. The
-    kinds of numbers that the document uses are its levels, in their usual order. A title without a number is below
-    the numbered one before it; one that layout calls a document's title begins a chapter.
+    The first title is that of the document, level 1, when it has no number and stands on the first page. The kinds of
+    numbers that the document uses are its levels, in their usual order. A title without a number is below the numbered
+    one before it; one that layout calls a document's title begins a chapter.
     """
     titles = [block for block in blocks if block.kind is Kind.TITLE]
     ranks = _ranks([block.text for block in titles])
     used = sorted({rank for rank in ranks if rank is not None})
-    named = bool(titles) and titles[0].label == "doc_title" and ranks[0] is None
+    named = bool(titles) and is_named(blocks, titles[0])
     top = 2 if named or not used or used[0] > _Rank.CHAPTER else 1
     levels = {rank: top + at for at, rank in enumerate(used)}
     last, leveled, ranked = None, [], iter(ranks)
@@ -78,7 +78,7 @@ def with_levels(blocks: Sequence[Block]) -> list[Block]:
         if rank is not None:
             level = last = levels[rank]
         elif block.label == "doc_title":
-            level, last = (1 if block is titles[0] else top), None
+            level, last = (1 if named and block is titles[0] else top), None
         else:
             level = max(2, top) if last is None else last + 1
         leveled.append(replace(block, level=min(level, _DEEPEST)))
@@ -97,6 +97,11 @@ def _ranks(titles: Sequence[str]) -> list[int | None]:
     if lower and not any(number in lower for number, is_lower in decimals if not is_lower):
         return [_Rank.DECIMAL + 1 if rank == _Rank.DECIMAL else rank for rank in ranks]
     return ranks
+
+
+def is_named(blocks: Sequence[Block], title: Block) -> bool:
+    """Whether a title, the first one, is that of the document."""
+    return title.label == "doc_title" and title.page == blocks[0].page and rank_of(title.text) is None
 
 
 def rank_of(title: str) -> int | None:

@@ -28,7 +28,9 @@ _ALIKE = 25
 _FOOT, _HEAD = 80, 60
 """What may be left below the first part and above the second, in parts of 1,000."""
 _SAME_EDGES = 15
-"""Of the parts of a table."""
+"""Of the parts of a table, and of one column."""
+_NEXT_LINE = 15
+"""Between the lines of a paragraph, in parts of 1,000 of the page."""
 _SENTENCE_END = re.compile(r"(?:[다요죠까음함됨임것]|있음|없음|바람)$")
 """Ends of sentences and of notes in keywords, which need no full stop."""
 _GOES_ON = re.compile(r"[가-힣A-Za-z,]$")
@@ -60,35 +62,37 @@ def extent_of(blocks: Sequence[Block]) -> Extent:
     return Extent(sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth])
 
 
-def joined_over_pages(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
-    """The blocks, each paragraph and table that surely goes on on the next page as one.
+def joined(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
+    """The blocks, each paragraph and table that surely goes on as one.
 
-    `whole` are the pages of which every region was read; only they are joined. Between the parts stand heads, feet
-    and notes at the foot of the page: they come before the block, so that a note stays on its page.
+    It goes on on the next page, or below what layout took for its end. `whole` are the pages of which every region was
+    read; only they are joined. What stands between the parts comes before the block, so that heads, feet and notes stay
+    on their page: those, and on one page its pictures.
     """
     extent = extent_of(blocks)
-    joined: list[Block] = []
+    done: list[Block] = []
     for block in blocks:
-        at = _last_of_page_before(joined, block)
-        if at is not None and {joined[at].last_page, block.page} <= set(whole):
-            foot = _foot(joined[at + 1 :], extent)
-            if (one := _as_one(joined[at], block, replace(extent, bottom=foot))) is not None:
-                del joined[at]
-                joined.append(one)
+        at = _may_go_on(done, block)
+        if at is not None and {done[at].last_page, block.page} <= set(whole):
+            one = _as_one(done[at], block, replace(extent, bottom=_foot(done[at + 1 :], extent)))
+            if one is not None:
+                del done[at]
+                done.append(one)
                 continue
-        joined.append(block)
-    return joined
+        done.append(block)
+    return done
 
 
-def _last_of_page_before(joined: Sequence[Block], block: Block) -> int | None:
-    """Where the block stands that this one may go on from: the last of the page before, but for what is at its foot."""
+def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
+    """Where the block stands that this one may go on from: the last one, but for what may stand between."""
     if block.kind not in (Kind.TEXT, Kind.TABLE):
         return None
-    for at in range(len(joined) - 1, -1, -1):
-        before = joined[at]
-        if before.kind is Kind.FURNITURE or (before.kind is Kind.FOOTNOTE and before.page == block.page - 1):
+    for at in range(len(done) - 1, -1, -1):
+        before = done[at]
+        between_pages = before.kind is Kind.FURNITURE or (before.kind is Kind.FOOTNOTE and before.page < block.page)
+        if between_pages or (before.kind is Kind.PICTURE and before.page == block.page):
             continue
-        return at if before.last_page == block.page - 1 else None
+        return at if before.last_page in (block.page, block.page - 1) else None
     return None
 
 
@@ -101,9 +105,12 @@ def _foot(between: Sequence[Block], extent: Extent) -> int:
 def _as_one(first: Block, second: Block, extent: Extent) -> Block | None:
     """The two blocks as one; None where it is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
-    if extent.bottom - above.bbox_2d[3] > _FOOT or below.bbox_2d[1] - extent.top > _HEAD:
+    if first.last_page == second.page:
+        if above is below or not _is_below(above, below):
+            return None
+    elif extent.bottom - above.bbox_2d[3] > _FOOT or below.bbox_2d[1] - extent.top > _HEAD:
         return None
-    if first.kind is Kind.TABLE and second.kind is Kind.TABLE:
+    elif first.kind is Kind.TABLE and second.kind is Kind.TABLE:
         return _one_table(first, second)
     if first.kind not in (Kind.TEXT, Kind.ITEM) or second.kind is not Kind.TEXT:
         return None
@@ -116,12 +123,20 @@ def _as_one(first: Block, second: Block, extent: Extent) -> Block | None:
     return replace(first, parts=(*first.parts, replace(second.parts[0], joint=joint(left, right)), *second.parts[1:]))
 
 
+def _is_below(above: ReadRegion, below: ReadRegion) -> bool:
+    """Whether the second region is the next line of the first one's column."""
+    gap = below.bbox_2d[1] - above.bbox_2d[3]
+    return abs(above.bbox_2d[0] - below.bbox_2d[0]) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
+
+
 def _goes_on(first: Part, second: Part) -> bool:
     """Whether the paragraph at the foot of a page lacks its end, and the one on the next page its beginning."""
     end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
     if not _GOES_ON.search(end) or ENDED.search(end) or not _BEGINS.match(begin) or _SENTENCE_END.search(end):
         return False
-    if NUMBERED.match(begin) or ITEM.match(begin) or is_command(end) or is_command(begin):
+    # `다.` is the end of a sentence whose word was broken, for the other part lacks it.
+    is_entry = ITEM.match(begin) or (NUMBERED.match(begin) and not "가" <= begin[0] <= "힣")
+    if is_entry or is_command(end) or is_command(begin):
         return False
     if end[-1].isascii() and not (begin[0].islower() or "가" <= begin[0] <= "힣"):
         return False

@@ -12,12 +12,14 @@ from resources.recognition.code_fences import passages
 if TYPE_CHECKING:
     from kiwipiepy import Kiwi
 
-ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+\-]\s+)(?=\S)")
-"""The bullet of a list's entry. Tesseract reads `ㆍ` and `+` for `•`."""
+ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
+"""The bullet of a list's entry. Tesseract reads `ㆍ` and `+` for `•`, `°` for `◦`."""
 NUMBERED = re.compile(r"\s*(?:\(?(?:\d{1,3}|[가나다라마바사아자차카타파하A-Za-z])[.)]|[①-⑳ⓐ-ⓩ㉮-㉻])\s*(?=\S)")
 """The number of a list's entry: 1. 가. 1) (1) ①."""
 ENDED = re.compile(r"[.?!:;。…][\"'”’」』)\]]*$")
 """The end of a sentence."""
+_LEADER = re.compile(r"(?:[.·…‥]\s?){4,}\s*\S{0,6}$")
+"""The end of a line in a table of contents."""
 _COMMAND = re.compile(r"\s*[$#>%]\s")
 _FULL = 0.78
 """Share of the longest line from which a line is full: the next word, and no word is longer, had no room."""
@@ -119,7 +121,7 @@ def _unwrapped(text: str) -> list[str]:
             paragraphs[-1] = glued(paragraphs[-1], line)
         else:
             paragraphs.append(line)
-        goes_on = columns(line) >= _FULL * longest and not is_command(line)
+        goes_on = columns(line) >= _FULL * longest and not is_command(line) and not _LEADER.search(line)
     return paragraphs
 
 
