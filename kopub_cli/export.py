@@ -49,7 +49,7 @@ def _say(folder: Path, done: "DocumentsOut") -> None:
         f"{done.pictures:,} pictures"
     )
     typer.echo(
-        f"{regions.total():,} regions: {regions['placed']:,} in the text, {regions['furniture']:,} running heads and page "
-        f"numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
+        f"{regions.total():,} regions: {regions['placed']:,} in the text, {regions['furniture']:,} running heads and "
+        f"page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
     )
     typer.echo(f"{done.joined:,} paragraphs and tables joined over pages, {done.tied:,} notes tied")

@@ -54,8 +54,8 @@ def _known(source: Path) -> Iterator[tuple[str, str]]:
 
     for file in sorted([*source.rglob("*.arrow"), *source.rglob("*.parquet")]):
         load = Dataset.from_file if file.suffix == ".arrow" else Dataset.from_parquet
-        for row in load(str(file)).select_columns(["id", "text"]):
-            yield row["id"], row["text"]
+        shard = load(str(file)).select_columns(["id", "text"])
+        yield from zip(shard["id"], shard["text"], strict=True)
 
 
 def _pages(markdown: str) -> dict[int, str]:

@@ -1,5 +1,8 @@
 """A document as a DoclingDocument, which docling, LangChain, LlamaIndex and Haystack read."""
 
+# docling-core offers its types in this package without listing them there.
+# pyright: reportPrivateImportUsage=false
+
 import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath

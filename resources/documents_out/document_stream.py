@@ -178,11 +178,12 @@ def _fingerprint(pages: Sequence[tuple[dict[str, Any], str]]) -> int:
 
 def _document(planned: _Planned, pages: Sequence[DocumentPage | bytes]) -> Document:
     opened = [pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page for page in pages]
-    return Document(planned.doc_id, planned.name, planned.fingerprint, tuple(sorted(opened, key=lambda page: page.number)))
+    return Document(
+        planned.doc_id, planned.name, planned.fingerprint, tuple(sorted(opened, key=lambda page: page.number))
+    )
 
 
 def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
     """The rows, of which only one at a time is in Python's memory: pages carry their pictures."""
     for batch in table.to_batches(max_chunksize=1):
         yield from batch.to_pylist()
-

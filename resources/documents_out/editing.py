@@ -16,7 +16,6 @@ from resources.documents_out.line_joints import ITEM, one_line, paragraphs
 from resources.documents_out.table_grid import is_table, tables_and_text
 from resources.recognition.code_fences import without_fences
 from resources.recognition.latex import without_delimiters
-from resources.recognition.read_regions import ReadRegion
 from resources.states import State
 from resources.texts.markdown import formula_numbers
 
@@ -25,7 +24,9 @@ _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MISREAD_BULLET = re.compile(r"[>»]\s+(?=\S)")
 _SENTENCE = re.compile(r"(?<!\.)[.:]$")
 """The end of a sentence, which a title has not."""
-_NAMED = re.compile(r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE)
+_NAMED = re.compile(
+    r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE
+)
 """The beginning of a caption, which layout may take for a title."""
 _HASHES = re.compile(r"#{1,6}\s+(?=\S)")
 """How a reader marks a title in markdown."""
@@ -127,11 +128,12 @@ def _text_blocks(part: Part) -> Iterator[Block]:
         for paragraph in paragraphs(text, x2 - x1, y2 - y1):
             of = replace(part, text=paragraph.text)
             if label == "footnote":
-                yield Block(Kind.FOOTNOTE, (of,))
+                # A note may begin with what a list's entry begins with.
+                yield Block(Kind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),))
             elif paragraph.is_code:
                 yield Block(Kind.CODE, (of,), language=paragraph.language)
             else:
-                yield Block(Kind.ITEM if paragraph.is_item else Kind.TEXT, (of,))
+                yield Block(Kind.ITEM if paragraph.bullet else Kind.TEXT, (of,))
 
 
 def _title(part: Part) -> Block:

@@ -82,7 +82,7 @@ class _Folder:
     def write(self, stream: DocumentStream, formats: Sequence[str]) -> DocumentsOut:
         earlier = self._claim()
         names = stream.names
-        files = {**earlier, **{name: names for name in formats}}
+        files = {**earlier, **dict.fromkeys(formats, names)}
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
         done = DocumentsOut()
@@ -91,12 +91,16 @@ class _Folder:
             for name in formats:
                 content = FORMATS[name].content(document, of.blocks)
                 self._replace(document.name + FORMATS[name].suffix, content.encode("utf-8", "backslashreplace"))
-            self._keep_pictures(document.name, {picture.path for page in document.pages for picture in page.pictures.values()})
+            self._keep_pictures(
+                document.name, {picture.path for page in document.pages for picture in page.pictures.values()}
+            )
             done.add(document, of)
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names):
                 (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
-        for gone in {name for listed in earlier.values() for name in listed} - {name for listed in files.values() for name in listed}:
+        for gone in {name for listed in earlier.values() for name in listed} - {
+            name for listed in files.values() for name in listed
+        }:
             self._keep_pictures(gone, set())
         self._mark({"complete": True, "documents": files})
         return done
@@ -114,7 +118,9 @@ class _Folder:
             return {}
         try:
             listed = json.loads(marker.read_text("utf-8"))["documents"]
-            names = {name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed}
+            names = {
+                name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
+            }
         except (ValueError, KeyError, TypeError):
             raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
         return names

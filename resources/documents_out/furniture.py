@@ -59,7 +59,7 @@ def furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     return found | {
         (page.number, region.index)
         for page, region in edges
-        if len(sure.near(region, _LEVEL)) >= max(3, enough) and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest
+        if len(sure.near(region, _LEVEL)) >= enough and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest + _LEVEL
     }
 
 

@@ -53,7 +53,9 @@ _NUMBERS: tuple[tuple[_Rank, re.Pattern[str]], ...] = tuple(
 )
 _DECIMAL = re.compile(r"([0-9]{1,3}|[A-Z](?=\.[0-9]))((?:\.[0-9]{1,3})*)(?:\.(?=[^\s\d])|\.?(?=\s|$))")
 _MOST_DOTS = 8
-_ALONE = re.compile(r"제\S{1,3}[장편부절]|[0-9]{1,2}장|(?:부록|별첨)\S?|(?:chapter|part|appendix)\S{1,4}", re.IGNORECASE)
+_ALONE = re.compile(
+    r"제\S{1,3}[장편부절]|[0-9]{1,2}장|(?:부록|별첨)\S?|(?:chapter|part|appendix)\S{1,4}", re.IGNORECASE
+)
 
 
 def with_levels(blocks: Sequence[Block]) -> list[Block]:

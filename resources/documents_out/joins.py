@@ -66,21 +66,27 @@ def joined(blocks: Sequence[Block], whole: Collection[int]) -> list[Block]:
     """The blocks, each paragraph and table that surely goes on as one.
 
     It goes on on the next page, or below what layout took for its end. `whole` are the pages of which every region was
-    read; only they are joined. What stands between the parts comes before the block, so that heads, feet and notes stay
-    on their page: those, and on one page its pictures.
+    read; only they are joined. What stands between the parts (heads, feet and notes, on one page its pictures) comes
+    behind the region of the second part, so that regions stay whole.
     """
     extent = extent_of(blocks)
     done: list[Block] = []
+    between: list[Block] = []
+    region: Part | None = None
     for block in blocks:
+        if region is not None and (block.page, block.parts[0].region.index) != (region.page, region.region.index):
+            done += between
+            between, region = [], None
         at = _may_go_on(done, block)
-        if at is not None and {done[at].last_page, block.page} <= set(whole):
+        if at is not None and done[at].last_page in whole and block.page in whole:
             one = _as_one(done[at], block, replace(extent, bottom=_foot(done[at + 1 :], extent)))
             if one is not None:
-                del done[at]
-                done.append(one)
+                between = done[at + 1 :]
+                done[at:] = [one]
+                region = block.parts[0]
                 continue
         done.append(block)
-    return done
+    return done + between
 
 
 def _may_go_on(done: Sequence[Block], block: Block) -> int | None:
@@ -106,15 +112,21 @@ def _as_one(first: Block, second: Block, extent: Extent) -> Block | None:
     """The two blocks as one; None where it is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
     if first.last_page == second.page:
-        if above is below or not _is_below(above, below):
-            return None
-    elif extent.bottom - above.bbox_2d[3] > _FOOT or below.bbox_2d[1] - extent.top > _HEAD:
+        near = above is not below and _is_below(above, below)
+    else:
+        near = extent.bottom - above.bbox_2d[3] <= _FOOT and below.bbox_2d[1] - extent.top <= _HEAD
+    if not near:
         return None
-    elif first.kind is Kind.TABLE and second.kind is Kind.TABLE:
-        return _one_table(first, second)
-    if first.kind not in (Kind.TEXT, Kind.ITEM) or second.kind is not Kind.TEXT:
+    if first.kind is second.kind is Kind.TABLE:
+        return _one_table(first, second) if first.last_page < second.page else None
+    return _one_paragraph(first, second)
+
+
+def _one_paragraph(first: Block, second: Block) -> Block | None:
+    running = {first.parts[-1].region.label, second.parts[0].region.label} <= _RUNNING
+    if first.kind not in (Kind.TEXT, Kind.ITEM) or second.kind is not Kind.TEXT or not running:
         return None
-    if not {above.label, below.label} <= _RUNNING or not _goes_on(first.parts[-1], second.parts[0]):
+    if not _goes_on(first.parts[-1], second.parts[0]):
         return None
     left, right = first.text, second.text
     if is_broken_word(left, right):

@@ -33,10 +33,10 @@ _CONTEXT = 24
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, an entry of a list without its bullet, or code. A line break in it is one of its content."""
+    """A paragraph, an entry of a list without its `bullet`, or code. A line break in it is one of its content."""
 
     text: str
-    is_item: bool = False
+    bullet: str = ""
     is_code: bool = False
     language: str = ""
 
@@ -139,7 +139,7 @@ def _grouped(lines: Iterable[str]) -> list[Paragraph]:
         bullet = ITEM.match(line)
         if bullet:
             end()
-            found.append(Paragraph(line[bullet.end() :], is_item=True))
+            found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
         elif line:
             loose.append(line)
         if not line or ENDED.search(line):

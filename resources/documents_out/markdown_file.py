@@ -22,15 +22,26 @@ def document_markdown(document: Document, blocks: Sequence[Block]) -> str:
     done = [f"<!-- {_comment(document.doc_id)}: {len(document.pages)} pages -->"]
     marks = _Marks(document.pages)
     before: Kind | None = None
-    for block in blocks:
-        if block.kind is Kind.FURNITURE:
-            continue
+    for block in _by_page([block for block in blocks if block.kind is not Kind.FURNITURE]):
         marked = marks.up_to(block.page)
         in_list = before is block.kind is Kind.ITEM and not marked
         done.append(("\n" if in_list else "\n\n") + "\n\n".join([*marked, _markdown(block, marks)]))
         before = block.kind
     rest = marks.up_to(None)
     return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"
+
+
+def _by_page(blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks, those of a page before the one that goes on on the next: a mark of a page holds for what follows."""
+    left = list(blocks)
+    while left:
+        block = left.pop(0)
+        if block.last_page > block.page:
+            near = next((at for at, other in enumerate(left) if other.page > block.last_page), len(left))
+            early = [at for at in range(near) if left[at].last_page < block.last_page]
+            yield from (left[at] for at in early)
+            left = [other for at, other in enumerate(left) if at not in early]
+        yield block
 
 
 class _Marks:
@@ -63,31 +74,36 @@ def _comment(text: str) -> str:
 
 
 def _markdown(block: Block, marks: _Marks) -> str:
-    text = block.text
     match block.kind:
-        case Kind.TITLE:
-            return f"{'#' * block.level} {_running(block, marks)}"
-        case Kind.ITEM:
-            return f"- {_running(block, marks)}"
         case Kind.CODE:
-            return fenced(text, block.language)
+            return fenced(block.text, block.language)
         case Kind.TABLE:
             return _table(block, marks)
         case Kind.FORMULA:
-            return formula_markdown(text, block.number.text if block.number else None)
-        case Kind.PICTURE if block.picture is not None:
-            says = " ".join((block.picture.note or block.label).split())
-            return f"![{says.translate(_IN_BRACKETS)}]({link_target(block.picture.path)})"
-        case Kind.FOOTNOTE if block.mark is not None:
-            note = replace(block.parts[0], text=text[block.printed_mark :])
-            return f"[^{block.mark}]: {_running(replace(block, parts=(note,)), marks)}"
+            return formula_markdown(block.text, block.number.text if block.number else None)
+        case Kind.PICTURE:
+            return _picture(block)
         case Kind.LOST:
             region = block.parts[0].region
             reason = f": {visible(region.reason)}" if region.reason else ""
             where = f"Region {region.index} ({region.label}) of page {block.page}"
             return f"> {where} could not be read{inline_markdown(reason)}"
         case _:
-            return _running(block, marks)
+            return _before(block) + _running(block, marks)
+
+
+def _before(block: Block) -> str:
+    """What stands before the text of a title, an entry of a list and a note that is tied."""
+    if block.mark is not None:
+        return f"[^{block.mark}]: "
+    return {Kind.TITLE: "#" * block.level + " ", Kind.ITEM: "- "}.get(block.kind, "")
+
+
+def _picture(block: Block) -> str:
+    if block.picture is None:
+        return ""
+    says = " ".join((block.picture.note or block.label).split())
+    return f"![{says.translate(_IN_BRACKETS)}]({link_target(block.picture.path)})"
 
 
 _IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
@@ -96,7 +112,10 @@ _IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
 def _running(block: Block, marks: _Marks) -> str:
     """A paragraph; lines of its content end with two blanks, so that they stay lines."""
     text = ""
-    for part in block.parts:
+    parts = block.parts
+    if block.mark is not None:
+        parts = (replace(parts[0], text=parts[0].text[block.printed_mark :]), *parts[1:])
+    for part in parts:
         first, *others = _with_notes(part).split("\n")
         begins = block.kind is Kind.TEXT and not text
         lines = [line_markdown(first) if begins else inline_markdown(first), *map(line_markdown, others)]
