@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from resources.recognition.crops import crop_index
 from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
-from resources.texts.markdown import crop_region
 
 FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label", pa.string())])
 """A row for each figure: its page, the index of its region, and that region's label."""
@@ -28,6 +28,6 @@ def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpu
 def _figures(readings: pa.Table) -> pa.Table:
     crops = readings["image_crops"].combine_chunks()
     each = crops.flatten()
-    regions = pa.array([crop_region(path) for path in each.field("path").to_pylist()], pa.int32())
+    regions = pa.array([crop_index(path) for path in each.field("path").to_pylist()], pa.int32())
     pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
     return pa.Table.from_arrays([pages, regions, each.field("label")], schema=FIGURES)

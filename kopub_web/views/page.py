@@ -17,8 +17,8 @@ from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
 from kopub_web.views.search import WAY
 from resources.errors import KopubError
+from resources.recognition.crops import crop_index
 from resources.search.highlight import QueryWords
-from resources.texts.markdown import crop_region
 from resources.texts.text_quality import DOUBTFUL
 
 TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS = "text", "markdown", "history", "answer", "versions"
@@ -146,7 +146,7 @@ def _markdown(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
 
     def picture(source: str) -> str | None:
         try:
-            region = crop_region(source)
+            region = crop_index(source)
         except ValueError:
             return None
         return asked.to.figure(page.id, region) if region in indices else None

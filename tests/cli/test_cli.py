@@ -77,6 +77,11 @@ def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Pat
     assert exported.returncode == 0, exported.stderr
     assert len((tmp_path / "export" / "ocr_results.jsonl").read_text().splitlines()) == 3
 
+    written = run(home, "kopub", "export", "--markdown", str(tmp_path / "documents"))
+    assert written.returncode == 0, written.stderr
+    assert "3 documents of 3 pages" in written.stdout
+    assert sorted(path.name for path in (tmp_path / "documents").glob("*.md")) == ["a.md", "b.md", "c.md"]
+
 
 @pytest.mark.parametrize(
     ("environment", "line"),

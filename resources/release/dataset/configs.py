@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from resources.errors import StoreError
 from resources.layout.regions import Task
+from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
@@ -166,11 +166,6 @@ def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
     starts = range(0, len(pictures), PICTURES_PER_GROUP)
     groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
     return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
-
-
-def crop_index(path: str) -> int:
-    """The region that a crop was cut from: the number at the end of its file name."""
-    return int(PurePosixPath(path).stem.rpartition("_")[2])
 
 
 def _queries(queries: pa.Table, published: "Features") -> pa.Table:
