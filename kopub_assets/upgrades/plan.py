@@ -139,7 +139,7 @@ def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
         shown = {**engine, **engine["parameters"]}
         shown.pop("parameters", None)
         leaves |= dict(_leaves(section, shown))
-    return leaves
+    return leaves | own.get("settings", {})
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -113,4 +113,4 @@ def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]
 def _contents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
     """The content of each parent that a table was made from."""
     made_from = json.loads(store.metadata(asset, shard, version)["made_from"])
-    return {parent: made_from[parent] for parent in GRAPH.parents(asset)}
+    return {parent: made_from[parent] for parent in GRAPH.parents(asset) if parent in made_from}

@@ -1,6 +1,7 @@
 """Crops: the pictures of a page, which its markdown links to."""
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
@@ -21,6 +22,11 @@ def cut_pictures(page: Page, regions: Sequence[Region]) -> tuple[Crop, ...]:
 def crop_path(page_id: str, index: int) -> str:
     """Where the picture of region `index` of a page lies, relative to the release."""
     return f"crops/{page_id}_{index}.jpg"
+
+
+def crop_index(path: str) -> int:
+    """The region that a crop was cut from: the number at the end of its file name."""
+    return int(PurePosixPath(path).stem.rpartition("_")[2])
 
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:

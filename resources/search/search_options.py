@@ -7,8 +7,9 @@ MOST = 100
 
 
 class By(StrEnum):
-    """The vectors of pages that a query is compared with; fusion is both."""
+    """The vectors that a query is compared with, of pages or of their figures; fusion is all there are."""
 
     TEXT = "text"
     IMAGE = "image"
+    FIGURE = "figure"
     FUSION = "fusion"

@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,15 +18,16 @@ from resources.retrieval.fusion import reciprocal_ranks
 from resources.search.arrow_cache import ArrowCache
 from resources.search.highlight import Match, QueryWords, best_passage
 from resources.search.nearest import Neighbour, ShardVectors, Vectors
-from resources.search.page_view import PageLookup, PageView
+from resources.search.page_view import PageLookup, PageView, RegionView
 from resources.search.search_options import By
 from resources.states import MADE
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import with_vector
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
-VECTORS = {By.TEXT: TABLES.text_vectors.name, By.IMAGE: TABLES.image_vectors.name}
+VECTORS = {By.TEXT: TABLES.text_vectors.name, By.IMAGE: TABLES.image_vectors.name, By.FIGURE: FIGURE_VECTORS.name}
 """The table of each kind of vector."""
 _FUSED = 100
 """Pages of each ranking that fusion looks at."""
@@ -39,12 +40,16 @@ class CannotSearch(KopubError):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A page that answers: `score` is the dot product of the vectors, of fusion the sum of reciprocal ranks."""
+    """A page that answers: `score` is the dot product of the vectors, of fusion the sum of reciprocal ranks.
+
+    `figure` is the figure of the page that was found, if one was; it is among the regions of `match` too.
+    """
 
     rank: int
     score: float
     page: PageView
     match: Match
+    figure: RegionView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,8 @@ class Searcher:
         with self._lock:
             by = self._chosen(by)
             is_of_corpus = self._look()
-            searched = [self._vectors(kind, is_of_corpus) for kind in VECTORS if by in (kind, By.FUSION)]
+            kinds = self._kinds if by is By.FUSION else (by,)
+            searched = [self._vectors(kind, is_of_corpus) for kind in kinds]
         # A model server may have to start for it; pages that are looked at meanwhile do not wait.
         vector = self._embedded(query)
         rankings = [vectors.nearest(vector, _FUSED if by is By.FUSION else top) for vectors, _ in searched]
@@ -104,7 +110,7 @@ class Searcher:
             pages = [page(neighbour.shard, neighbour.page_id) for neighbour in ranked[:top]]
             notes = [note for _, notes in searched for note in notes] + self._cache_notes()
         hits = tuple(
-            Hit(rank, neighbour.score, page, best_passage(words, [region.text for region in page.regions]))
+            _hit(rank, neighbour, page, words)
             for rank, (neighbour, page) in enumerate(zip(ranked, pages, strict=False), start=1)
         )
         return Answer(query, by, hits, sum(len(vectors) for vectors, _ in searched), tuple(notes))
@@ -112,8 +118,14 @@ class Searcher:
     @property
     def choices(self) -> tuple[By, ...]:
         """What the engine's queries can be compared with."""
-        kinds = tuple(kind for kind in VECTORS if kind in self._embedding.queries_match)
+        kinds = self._kinds
         return (By.FUSION, *kinds) if len(kinds) > 1 else kinds
+
+    @property
+    def _kinds(self) -> tuple[By, ...]:
+        """What queries can be compared with; figures only where somebody had their vectors made."""
+        matching = [kind for kind in VECTORS if kind in self._embedding.queries_match]
+        return tuple(kind for kind in matching if kind is not By.FIGURE or self._store.published(VECTORS[kind]))
 
     def page(self, shard: str, page_id: str) -> PageView:
         """A page by its shard and id; one that is not known has neither number nor regions."""
@@ -193,9 +205,12 @@ class Searcher:
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """The rows of a table that have a vector, and the engines that it was made with."""
-        table = self._store.read(asset, shard, ["page_id", "vector", "state"])
+        columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
+        table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
         made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
+        if asset == FIGURE_VECTORS.name:
+            made = with_vector(made)
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
     def _problem(self, vectors: ShardVectors) -> str | None:
@@ -221,8 +236,21 @@ def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     numbers = {page: number for number, page in enumerate(pages)}
     numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
     _, scores = reciprocal_ranks(numbered)
+    figures = {
+        (near.shard, near.page_id): near.figure for ranking in rankings for near in ranking if near.figure is not None
+    }
     best_first = np.argsort(-scores, kind="stable").tolist()
-    return [Neighbour(*pages[number], score=float(scores[number])) for number in best_first]
+    return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
+
+
+def _hit(rank: int, neighbour: Neighbour, page: PageView, words: QueryWords) -> Hit:
+    match = best_passage(words, [region.text for region in page.regions])
+    at = next((at for at, region in enumerate(page.regions) if region.index == neighbour.figure), None)
+    if at is None:
+        return Hit(rank, neighbour.score, page, match)
+    return Hit(
+        rank, neighbour.score, page, replace(match, regions=tuple(sorted({*match.regions, at}))), page.regions[at]
+    )
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
@@ -242,5 +270,10 @@ def _hit_json(hit: Hit) -> Mapping[str, Any]:
         "shard": page.shard,
         "passage": passage.text,
         "marks": [list(mark) for mark in passage.marks],
-        "regions": [{"index": r.index, "label": r.label, "bbox_2d": list(r.box), "text": r.text} for r in matching],
+        "regions": [_region_json(region) for region in matching],
+        "figure": hit.figure and _region_json(hit.figure),
     }
+
+
+def _region_json(region: RegionView) -> Mapping[str, Any]:
+    return {"index": region.index, "label": region.label, "bbox_2d": list(region.box), "text": region.text}

@@ -29,7 +29,7 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
     return str(error.value)
 
 
-SECTIONS = "shards_per_run, layout, recognition, embedding, store, release, hub, gates, upgrades"
+SECTIONS = "shards_per_run, layout, recognition, embedding, notes, figures, store, release, hub, gates, upgrades"
 PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding"
 
 

@@ -28,7 +28,8 @@ from resources.recognition.vlm.deepseek_images import (
     tiled_image,
     tiles,
 )
-from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek_server import LOGITS_PROCESSOR
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from resources.errors import StoreError
-from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.configs import ALL_CONFIGS
 from resources.release.dataset.released_files import Inventory
 
 NAME = "manifest.json"
-DATA = re.compile(rf"data/(?P<config>{'|'.join(CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
+DATA = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
 
 

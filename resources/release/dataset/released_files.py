@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
-from resources.release.dataset.configs import CONFIGS, SUMMARY
+from resources.release.dataset.configs import ALL_CONFIGS, SUMMARY
 from resources.states import LOST, State
 
 _FEATURES = b"huggingface"
@@ -47,7 +47,7 @@ def part_path(config: str, shard: str) -> str:
 
 def list_parts(folder: Path) -> Inventory:
     """Every published file under `folder`."""
-    return {config: [_part(folder, path) for path in published(folder, config)] for config in CONFIGS}
+    return {config: [_part(folder, path) for path in published(folder, config)] for config in ALL_CONFIGS}
 
 
 def published(folder: Path, config: str) -> list[Path]:
