@@ -30,7 +30,7 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
 
 
 SECTIONS = "shards_per_run, layout, recognition, embedding, notes, figures, store, release, hub, gates, upgrades"
-PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding"
+PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding, qwen3_vl_instruct"
 
 
 @pytest.mark.parametrize(
