@@ -141,7 +141,7 @@ class SearchedCorpus:
         if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
             return f"{', '.join(other)} of another corpus than the indexed one"
         for asset in assets[1:]:
-            width = vector_width(self._store.schema(asset, shard))
+            width = vector_width(self._store.arrow_schema(asset, shard))
             if width != self._dim:
                 return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
         pages = self._ids(PARSED, shard)
