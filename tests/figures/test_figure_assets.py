@@ -9,17 +9,20 @@ import dagster as dg
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.display.profiled import stages_to_run
 from kopub_cli.plan import planned
+from kopub_cli.run import run_assets
 from resources.code_version import CodeVersion
 from resources.config.configured import configured
 from resources.config.settings import Settings
 from resources.diff.compare import compare
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
-from resources.errors import ConfigError, EngineError
+from resources.errors import ConfigError, EngineError, KopubError
 from resources.figures.base import FigureNoter
 from resources.figures.choices import Figures
 from resources.figures.figure import FigurePicture
@@ -374,6 +377,9 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
     assert shown["off"] == {"figure_notes": "notes.engine is none", "figure_embeddings": "figures.vectors is false"}
     assert not {asset["asset"] for asset in shown["assets"]} & shown["off"].keys()
     assert "notes" not in platform.settings.engines
+    with pytest.raises(KopubError, match=r"figure_notes is off: notes\.engine is none"):
+        run_assets(platform.settings, ["figure_notes"], "", Console(quiet=True))
+    assert not {"figure_notes", "figure_embeddings"} & set(stages_to_run(platform.settings))
 
 
 def test_a_selection_of_what_follows_a_page_names_nothing_that_is_off(tmp_path: Path) -> None:
