@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.figure_table import FigureTable, PageResults
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.figures.base import FigureNoter
@@ -30,7 +28,6 @@ class FigureNotes(FigureTable):
     group: ClassVar[str] = "reading"
     engine_section: ClassVar[str | None] = "notes"
     engine: FigureNoter
-    config: ClassVar[type[dg.Config] | None] = RetryPartial
     listed: ClassVar[str] = "notes"
     counts_context: ClassVar[bool] = True
 

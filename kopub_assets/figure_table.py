@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+import dagster as dg
+
 from kopub_assets.materialize.engine_table import EngineTable
+from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec
 from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
+from resources.errors import StoreError
 from resources.figures.choices import Figures
 from resources.figures.figure import Figure, FigurePicture, page_figures
 from resources.recognition.crops import crop_index
@@ -37,6 +41,7 @@ class FigureTable(EngineTable):
 
     parents = (RawPages, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("figures",)
+    config: ClassVar[type[dg.Config] | None] = RetryPartial
     listed: ClassVar[str]
     counts_context: ClassVar[bool] = False
     """Whether the text around a figure decides what is made of it."""
@@ -75,8 +80,13 @@ class FigureTable(EngineTable):
         places = {page_id: at for at, page_id in enumerate(table["page_id"].to_pylist())}
         for row in todo:
             (page,) = table.slice(places[row.id], 1).to_pylist()
-            held = zip(page["image_crops"], page["crop_images"], strict=True)
-            yield row, {crop_index(crop["path"]): data for crop, data in held}
+            listed, held = page["image_crops"] or (), page["crop_images"] or ()
+            if len(listed) != len(held):
+                raise StoreError(
+                    f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(held)}: "
+                    "materialize it again"
+                )
+            yield row, {crop_index(crop["path"]): data for crop, data in zip(listed, held, strict=True)}
 
     def results(self, inputs: Iterator[tuple[RowSpec, dict[int, bytes]]]) -> Iterator[PageResults]:
         pages: dict[str, PageResults] = {}

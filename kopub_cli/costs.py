@@ -33,7 +33,9 @@ def spent(settings: "Settings", top: int) -> dict[str, Any]:
     from kopub_assets.graph import GRAPH
 
     keys = settings.corpus.manifest.keys
-    return {"assets": [_asset(settings, asset, keys, top) for asset in GRAPH.names]}
+    off = GRAPH.off(settings.resources)
+    shown = [asset for asset in GRAPH.names if asset not in off or settings.store.published(asset)]
+    return {"assets": [_asset(settings, asset, keys, top) for asset in shown]}
 
 
 def _asset(settings: "Settings", asset: str, keys: list[str], top: int) -> dict[str, Any]:
