@@ -27,8 +27,9 @@ from rich.console import Console
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.pages.manifest import shard_key
 from resources.search.nearest import Vectors
-from resources.search.search_options import By
-from resources.search.searcher import VECTORS, Searcher
+from resources.search.search_options import Mode
+from resources.search.searcher import Searcher
+from resources.search.vector_lookup import VECTORS
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, RAW_PAGES, page_embeddings
 from resources.store.shard_store import ShardStore
@@ -51,7 +52,7 @@ WORDS = [
     "지역",
     "산업",
 ]
-ASSET = VECTORS[By.TEXT]
+ASSET = VECTORS[Mode.TEXT]
 
 
 def main() -> None:
@@ -123,7 +124,7 @@ def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float
 
 def opened(store: ShardStore, shards: Sequence[str], embedder: Any, folder: Path) -> tuple[Searcher, Vectors]:
     searcher = Searcher(store, shards, embedder, "cpu", folder / "search")
-    return searcher, searcher.vectors(By.TEXT)
+    return searcher, searcher.vectors(Mode.TEXT)
 
 
 def recall(vectors: Vectors, questions: Sequence[np.ndarray], plain: Callable[[np.ndarray], list[str]]) -> float:

@@ -33,7 +33,7 @@ from resources.pages.corpus import Corpus
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
-from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.part_paths import CONFIGS
 from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed

@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -14,9 +13,9 @@ from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.fingerprints import fingerprint
-from resources.pages.corpus import PageReader, SourceRow
+from resources.pages.corpus import SourceRow
 from resources.pages.images import inspect
+from resources.pages.page_reader import PageReader, shard_source
 from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES
@@ -37,8 +36,7 @@ class RawPages(RowTable):
 
     def source(self, shard: str) -> str:
         """The file of a shard as it was indexed."""
-        entry = self.corpus.manifest.shard(shard)
-        return fingerprint([Path(entry.file).name, entry.rows, entry.sha256, entry.duplicates])
+        return shard_source(self.corpus.manifest.shard(shard))
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         return self.corpus.manifest.shard(shard).rows

@@ -217,7 +217,7 @@ class _Unfinished:
 
 def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_Unfinished]:
     from resources.store.corpus_tables import TABLES
-    from resources.store.shard_store import JOURNAL
+    from resources.store.table_store import JOURNAL
 
     store = settings.store
     for asset in scan.standings:

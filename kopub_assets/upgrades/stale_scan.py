@@ -25,8 +25,9 @@ from kopub_assets.upgrades.plan import (
 from resources.layout.regions import Task
 from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
-from resources.store.shard_store import JOURNAL, ShardStore
+from resources.store.shard_store import ShardStore
 from resources.store.table_source import Source
+from resources.store.table_store import JOURNAL
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32

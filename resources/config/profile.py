@@ -15,6 +15,7 @@ from resources.config.overrides import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.problems import first_problem
 from resources.config.profile_files import Pins, checked_pins
+from resources.config.search import Search
 from resources.config.sections import SERVER, engine_section, section_of, takes_pin
 from resources.config.upgrade_window import Upgrades
 from resources.engine import Engine
@@ -31,6 +32,7 @@ OTHERS: Mapping[str, type[BaseModel]] = {
     "hub": section_of(HubTarget),
     "gates": section_of(Gates),
     "upgrades": Upgrades,
+    "search": Search,
 }
 """The sections that choose no engine."""
 

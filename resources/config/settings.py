@@ -20,6 +20,7 @@ from resources.config.overrides import Override
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
 from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
+from resources.config.search import Search
 from resources.config.sections import make
 from resources.config.upgrade_window import Upgrades
 from resources.embedding.base import Embedder
@@ -55,6 +56,7 @@ class Settings:
     hub: HubTarget
     gates: Gates
     upgrades: Upgrades
+    search: Search
 
     @classmethod
     def of(
@@ -91,6 +93,7 @@ class Settings:
                 hub=make(sections.hub, "hub"),
                 gates=make(sections.gates, "gates"),
                 upgrades=sections.upgrades,
+                search=sections.search,
             )
             made._check_figures()
         return made

@@ -23,6 +23,9 @@ class Embedder(Engine):
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
     """Kinds of vectors that a query's vector can be compared with; `figure` where it makes vectors of figures."""
 
+    is_lexical: ClassVar[bool] = False
+    """Whether its vectors compare spelling: a page without a word of the query then cannot match it well."""
+
     typical_image_seconds: ClassVar[float] = 0.05
     """`typical_seconds` of a page's picture."""
 

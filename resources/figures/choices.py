@@ -3,6 +3,8 @@
 import dagster as dg
 from pydantic import Field
 
+from resources.figures.figure import SMALLEST
+
 
 class Figures(dg.ConfigurableResource):
     """Which figures of a page count, and what is made of them besides what the section `notes` says."""
@@ -14,7 +16,7 @@ class Figures(dg.ConfigurableResource):
         "up then decides what is found; `retrieval_scores` compares with the run before, by type of query.",
     )
     smallest: float = Field(
-        default=0.02, ge=0, le=1, description="Share of the page that an image or chart covers, at least, to count."
+        default=SMALLEST, ge=0, le=1, description="Share of the page that an image or chart covers, at least, to count."
     )
     most_pixels: int = Field(
         default=786_432, ge=4096, description="Of a figure as a model sees it; at 32 by 32 for a token, 768 tokens."

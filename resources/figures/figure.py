@@ -10,6 +10,8 @@ from resources.texts.plain_text import page_text
 
 LABELS = frozenset({"image", "chart"})
 """Regions that are figures. Pictures of running heads, and seals, are none."""
+SMALLEST = 0.02
+"""Share of the page that a figure covers, at least, unless a profile says otherwise."""
 _CAPTION = "figure_title"
 """The label of captions, those of tables among them."""
 _CAPTIONED = LABELS | {"table"}

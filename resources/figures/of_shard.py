@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from resources.figures.choices import Figures
-from resources.figures.figure import Box, page_figures
+from resources.figures.figure import SMALLEST, Box, page_figures
 from resources.states import State
 from resources.store.corpus_tables import FIGURE_NOTES, TABLES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 _COLUMNS = ["page_id", "regions", "image_crops"]
 
@@ -29,9 +28,7 @@ class KnownFigure:
     smiles: str | None = None
 
 
-def figures_of_shard(
-    store: ShardStore, shard: str, smallest: float = Figures.model_fields["smallest"].default
-) -> dict[str, tuple[KnownFigure, ...]]:
+def figures_of_shard(store: TableStore, shard: str, smallest: float = SMALLEST) -> dict[str, tuple[KnownFigure, ...]]:
     """The figures of each page that has one, in reading order; with their notes where those were made.
 
     Read from `ocr_results` alone where a profile makes neither vectors nor notes of figures. Raises `StoreError`

@@ -19,10 +19,11 @@ from resources.release.base import PageImages, ReleaseDescription, ReleasedFile,
 from resources.release.card import attribution, dataset_card
 from resources.release.card.front_matter import compose, front_matter, is_listed, split, stamped
 from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.configs import ALL_CONFIGS, build
+from resources.release.dataset.configs import build
 from resources.release.dataset.parquet import write
+from resources.release.dataset.part_paths import ALL_CONFIGS, part_path, published
 from resources.release.dataset.release_manifest import Listed, Manifest
-from resources.release.dataset.released_files import Part, features_of, list_parts, part_path, published
+from resources.release.dataset.released_files import Part, features_of, list_parts
 from resources.release.writers import written
 
 TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)

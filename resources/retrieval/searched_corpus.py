@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.fingerprints import fingerprint, table_fingerprint
-from resources.retrieval import morphemes
+from resources.fingerprints import fingerprint
+from resources.retrieval.token_tables import TOKENS, made_from, tokenised
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.figure_rows import vector_width, with_vector
-from resources.store.schemas import RETRIEVAL_TOKENS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
@@ -23,8 +22,6 @@ IMAGES, TEXTS, QUERIES, PARSED = (
 FIGURES = FIGURE_VECTORS.name
 VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
 """The asset with each kind of vector; a page has as many of the last as it has figures."""
-_TOKENS = "retrieval_tokens"
-"""The table of the tokens of each page."""
 
 _READ = {
     IMAGES: ("page_id", "vector", "state"),
@@ -160,18 +157,11 @@ class SearchedCorpus:
 
     def _shard_tokens(self, shard: str) -> pa.Table:
         texts = self._made(PARSED, shard)
-        made_from = {
-            "texts": table_fingerprint(texts),
-            "version": str(morphemes.VERSION.number),
-            **morphemes.tokenizer(),
-        }
-        if self._store.has(_TOKENS, shard) and self._store.metadata(_TOKENS, shard) == made_from:
-            return self._store.read(_TOKENS, shard)
-        tokens = list(morphemes.tokens(texts["text"].to_pylist()))
-        table = pa.Table.from_arrays(
-            [texts["page_id"], pa.array(tokens, pa.list_(pa.string()))], schema=RETRIEVAL_TOKENS
-        )
-        self._store.write(_TOKENS, shard, table, made_from)
+        stamp = made_from(texts)
+        if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == stamp:
+            return self._store.read(TOKENS, shard)
+        table = tokenised(texts)
+        self._store.write(TOKENS, shard, table, stamp)
         return table
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from resources.errors import StoreError
 from resources.files import replace_bytes
 
-FORMAT = 1
+FORMAT = 2
 """Of the files. Raise it with their schemas: files of another format are made again."""
 
 

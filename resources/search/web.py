@@ -7,11 +7,12 @@ from urllib.parse import urlencode
 
 from resources.errors import KopubError
 from resources.pages.corpus import Corpus
+from resources.search.answers import Answer, CannotSearch
 from resources.search.highlight import Passage, QueryWords
 from resources.search.page_view import PageView
 from resources.search.pictures import SIDES, NoPicture, Pictures
-from resources.search.search_options import MOST, By
-from resources.search.searcher import Answer, CannotSearch, Searcher
+from resources.search.search_options import MOST, Mode
+from resources.search.searcher import Searcher
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -47,7 +48,7 @@ def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
     style = files("resources.search").joinpath("style.css").read_text("utf-8")
 
     def html(request: "Request", template: str, status: int = 200, **values: Any) -> Response:
-        asked = {"query": request.query_params.get("q", ""), "by": request.query_params.get("by")}
+        asked = {"query": request.query_params.get("q", ""), "mode": request.query_params.get("mode")}
         form = {"longest": _LONGEST_QUERY, "choices": searcher.choices}
         return HTMLResponse(templates.get_template(template).render(**asked, **form, **values), status, _HEADERS)
 
@@ -55,7 +56,7 @@ def search_app(searcher: Searcher, corpus: Corpus) -> "Starlette":
         if "q" not in request.query_params:
             return html(request, "results.html.jinja")
         try:
-            answer = searcher.search(_query(request), _top(request), _by(request))
+            answer = searcher.search(_query(request), _top(request), _mode(request))
         except KopubError as error:
             return html(request, "results.html.jinja", 400, error=str(error))
         return html(request, "results.html.jinja", answer=answer, hits=list(_items(answer, pictures)))
@@ -151,11 +152,11 @@ def _query(request: "Request") -> str:
     return query
 
 
-def _by(request: "Request") -> By | None:
-    asked = request.query_params.get("by")
-    if asked and asked not in list(By):
-        raise CannotSearch(f"{asked!r} is nothing to compare with; choose one of {', '.join(By)}")
-    return By(asked) if asked else None
+def _mode(request: "Request") -> Mode | None:
+    asked = request.query_params.get("mode")
+    if asked and asked not in list(Mode):
+        raise CannotSearch(f"{asked!r} is no way to search; choose one of {', '.join(Mode)}")
+    return Mode(asked) if asked else None
 
 
 def _top(request: "Request") -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.store.append_log import AppendLog
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 LEDGER = pa.schema(
     [
@@ -92,7 +92,7 @@ def shares(seconds: float, costs: Sequence[float]) -> list[float]:
     return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
 
 
-def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
+def append(store: TableStore, asset: str, shard: str, rows: pa.Table) -> None:
     """Add `rows`, a table of `LEDGER`. Raises `StoreError`."""
     if not rows.num_rows:
         return
@@ -105,7 +105,7 @@ def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
         parts.remove(names)
 
 
-def read(store: ShardStore, asset: str, shard: str) -> pa.Table:
+def read(store: TableStore, asset: str, shard: str) -> pa.Table:
     """Everything that was ever computed of a shard, oldest first; of a row computed again, both."""
     return _all(_of(store, asset, shard))
 
@@ -124,14 +124,14 @@ def spent(rows: pa.Table) -> Spent:
     return Spent(known.num_rows, seconds, gpu_seconds)
 
 
-def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
+def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
     """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
     found = {asset: _latest(store.parts(_FOLDER, asset)) for asset in assets}
     spents = {asset: spent(pa.concat_tables(tables)) for asset, tables in found.items() if tables}
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
-def last_run(store: ShardStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
+def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
     """The run that computed rows last, of the `shards` of each asset; None when none of them has an entry.
 
     A run that computed nothing enters nothing. Raises `StoreError` when a part is damaged.
@@ -199,5 +199,5 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
     return entries
 
 
-def _of(store: ShardStore, asset: str, shard: str) -> AppendLog:
+def _of(store: TableStore, asset: str, shard: str) -> AppendLog:
     return store.parts(_FOLDER, asset, shard)

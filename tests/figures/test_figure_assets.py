@@ -35,8 +35,9 @@ from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures
 from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.release.verify import verify
-from resources.search.search_options import By
-from resources.search.searcher import Searcher, as_json
+from resources.search.answers import as_json
+from resources.search.search_options import Mode
+from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.footer_cache import FooterCache
 from tests.doubles.engines import Diary
@@ -210,15 +211,15 @@ def test_a_hit_on_a_figure_brings_its_page_with_the_figures_box(platform: Platfo
     searcher = Searcher(
         platform.store, ["shard_00", "shard_01"], platform.engines["embedding"], "mine", platform.home / "search"
     )
-    assert searcher.choices == (By.FUSION, By.TEXT, By.IMAGE, By.FIGURE)
-    found = searcher.search("그림 2. 예산", by=By.FIGURE)
+    assert searcher.choices == (Mode.FUSION, Mode.BM25, Mode.VECTORS, Mode.TEXT, Mode.IMAGE, Mode.FIGURE)
+    found = searcher.search("그림 2. 예산", mode=Mode.FIGURE)
     (first, *_) = found.hits
     assert first.page.page_id == "a_2"
     assert first.score == pytest.approx(1, abs=2e-3)
     assert first.figure is not None
     assert (first.figure.index, first.figure.box) == (1, (100, 100, 900, 500))
     assert first.figure in [first.page.regions[at] for at in first.match.regions]
-    fused = as_json(searcher.search("그림 2. 예산"))
+    fused = as_json(searcher.search("그림 2. 예산", mode=Mode.FUSION))
     best = next(hit for hit in fused["hits"] if hit["page_id"] == "a_2")
     assert best["figure"] == {"index": 1, "label": "image", "bbox_2d": [100, 100, 900, 500], "text": ""}
     assert next(hit for hit in fused["hits"] if hit["page_id"] == "b_2")["figure"] is None
@@ -230,8 +231,8 @@ def test_a_page_is_found_once_however_many_figures_it_has(platform: Platform) ->
     searcher = Searcher(
         platform.store, ["shard_00", "shard_01"], platform.engines["embedding"], "mine", platform.home / "search"
     )
-    found = searcher.search("그림", by=By.FIGURE, top=3)
-    assert found.vectors == 6
+    found = searcher.search("그림", mode=Mode.FIGURE, top=3)
+    assert found.searched == 3
     assert sorted(hit.page.page_id for hit in found.hits) == ["a_1", "a_2", "b_1"]
 
 

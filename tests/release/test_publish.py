@@ -17,8 +17,7 @@ from resources.config.gates import Gates
 from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
 from resources.release.card.licences import refusals
-from resources.release.dataset.configs import CONFIGS
-from resources.release.dataset.released_files import part_path
+from resources.release.dataset.part_paths import CONFIGS, part_path
 from resources.release.hub import difference
 from resources.release.hub.difference import Change, Difference, commits
 from resources.release.hub.repository import HubTarget

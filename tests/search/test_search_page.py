@@ -81,8 +81,8 @@ def test_nothing_that_a_page_or_a_query_says_is_markup(page: TestClient):
     asked = page.get("/", params={"q": HOSTILE})
     whole = page.get("/page", params={"shard": "shard_01", "id": "b_1", "q": "<b>화면</b>"})
     unknown = page.get("/page", params={"shard": "<script>", "id": "<script>x"})
-    by = page.get("/", params={"q": "화면", "by": "<script>"})
-    for shown in (asked, whole, unknown, by):
+    mode = page.get("/", params={"q": "화면", "mode": "<script>"})
+    for shown in (asked, whole, unknown, mode):
         assert not re.search(r"<(script|b|img src=x)\b", shown.text)
     assert "&lt;" in asked.text
     assert "49" not in re.sub(r"<[^>]*>", "", whole.text)
@@ -106,8 +106,8 @@ def test_every_answer_forbids_scripts_and_foreign_things(page: TestClient):
         ("/?q=%20", 400, "the query is empty"),
         ("/?q=%3F%21", 400, "the query has no vector"),
         (f"/?q={'x' * 20_000}", 400, "the query has 20,000 characters; shorten it to 2,000"),
-        ("/?q=화면&by=image", 400, "cannot be compared by image"),
-        ("/?q=화면&by=smell", 400, "is nothing to compare with"),
+        ("/?q=화면&mode=image", 400, "cannot search by image"),
+        ("/?q=화면&mode=smell", 400, "is no way to search"),
         ("/page?shard=shard_00&id=nothing", 404, "there is no page"),
         ("/page?shard=..%2F..%2Fx&id=a_1", 404, "there is no page"),
         ("/page", 404, "there is no page"),
@@ -131,10 +131,10 @@ def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
     app = search_app(searcher(platform, embedder), Corpus(home=str(tmp_path)))
     visitor = TestClient(app, base_url="http://127.0.0.1")
     choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/").text)
-    assert [name for _, name in choices[1:]] == ["fusion", "text", "image"]
+    assert [name for _, name in choices[1:]] == ["fusion", "bm25", "vectors", "text", "image"]
     first = choices[0][0]
-    assert "<mark>" in visitor.get("/", params={"q": "화면", "by": first}).text
-    assert "no image vectors yet" in visitor.get("/", params={"q": "화면", "by": "fusion"}).text
+    assert "<mark>" in visitor.get("/", params={"q": "화면", "mode": first}).text
+    assert "no image vectors yet" in visitor.get("/", params={"q": "화면", "mode": "vectors"}).text
 
 
 def test_odd_numbers_of_pages_are_bounded(page: TestClient):

@@ -39,6 +39,7 @@ class HashedEmbedder(Embedder):
         "Image vectors describe the look of a page and compare with image vectors only, not with queries or texts.",
     )
     queries_match: ClassVar[frozenset[str]] = frozenset({"text", "figure"})
+    is_lexical: ClassVar[bool] = True
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     dim: int = Field(

@@ -16,7 +16,7 @@ from resources.release.card.escaping import markdown
 from resources.release.card.fitness import fitness
 from resources.release.card.front_matter import compose, front_matter
 from resources.release.card.licences import hub_licences
-from resources.release.dataset.configs import ALL_CONFIGS
+from resources.release.dataset.part_paths import ALL_CONFIGS
 from resources.release.dataset.released_files import Inventory, documents, in_use, incomplete_pages, licences
 from resources.states import State
 

@@ -6,7 +6,7 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
-from resources.states import LOST, State, count_states
+from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.figure_rows import one_row_a_figure, vector_width
 from resources.store.lineage_rows import lineage_rows
@@ -27,11 +27,6 @@ from resources.texts.text_quality import doubtful
 if TYPE_CHECKING:
     from datasets import Features
 
-CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
-"""What every release has."""
-FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
-"""What it has besides, where the profile wants it."""
-ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS)
 SUMMARY = b"kopub.summary"
 """Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
@@ -95,7 +90,7 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
     for page in tables.raw_pages.to_pylist():
         page_id = page["page_id"]
         states = {asset: ends[asset][page_id]["state"] for asset in PAGE_ASSETS}
-        ended = _worst(states)
+        ended = decisive(states)
         reason = ends[ended][page_id]["reason"] if ended else None
         yield {
             **page,
@@ -108,14 +103,6 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
             "text": texts[page_id]["text"] or "",
             "markdown": readings[page_id]["markdown"] or "",
         }
-
-
-def _worst(states: Mapping[str, str]) -> str | None:
-    """The asset that a page's state is taken from: the first that lost it, lost a part of it, or found nothing."""
-    for ends in (LOST, (State.PARTIAL,), (State.BLANK,)):
-        if ended := next((asset for asset, state in states.items() if state in ends), None):
-            return ended
-    return None
 
 
 def _regions(tables: ReleaseInput) -> Iterator[Row]:

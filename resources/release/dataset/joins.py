@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from resources.printable import visible
 from resources.release.base import VECTORS
-from resources.release.dataset.configs import FIGURE_CONFIGS
-from resources.release.dataset.released_files import Inventory, part_path
+from resources.release.dataset.part_paths import FIGURE_CONFIGS, part_path
+from resources.release.dataset.released_files import Inventory
 from resources.states import MADE
 
 _NAMED, _SHOWN = 3, 80
