@@ -13,6 +13,8 @@ from pydantic import Field
 
 from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
 from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
+from kopub_assets.figure_embeddings import FigureEmbeddings
+from kopub_assets.figure_notes import FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
@@ -73,24 +75,29 @@ class HfRelease(ShardAsset):
         CorpusImageEmbeddings,
         CorpusTextEmbeddings,
         QueryEmbeddings,
+        FigureNotes,
+        FigureEmbeddings,
     )
     after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name, BENCHMARKS)
     engine_section: ClassVar[str | None] = "release"
     engine: LocalRelease
-    needs: ClassVar[tuple[str, ...]] = ("layout", "recognition", "embedding", "hub", "gates", "profile")
+    needs: ClassVar[tuple[str, ...]] = (
+        "layout", "recognition", "embedding", "notes", "figures", "hub", "gates", "profile",
+    )  # fmt: skip
     kinds: ClassVar[frozenset[str]] = frozenset({"huggingface"})
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
     config: ClassVar[type[dg.Config] | None] = Publishing
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        return len(CONFIGS) if made is None else made
+        of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
+        return len(CONFIGS) + of_figures if made is None else made
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
         with self.store.exclusive(self.name, shard):
             stamp = self.provenance(shard)
-            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.parents}
-            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages)
+            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
+            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
             pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
             missing = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
             problem = missing if known != pages else self._of_another_corpus(shard)
@@ -152,7 +159,7 @@ class HfRelease(ShardAsset):
         return describe(self.engine, self.corpus, self.store, self._engines_by_asset(), gates, profile)
 
     def _engines_by_asset(self) -> dict[str, Engine]:
-        sections = {parent.table.name: parent.engine_section for parent in self.parents}
+        sections = {parent.table.name: parent.engine_section for parent in self.reads}
         return {asset: self.resources[section] for asset, section in sections.items() if section}
 
 

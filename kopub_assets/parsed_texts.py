@@ -68,8 +68,8 @@ class ParsedTexts(RowTable):
         self._compares = pdf.is_compared
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        return {"scripts": sorted(self._scripts)}
+    def settings(self) -> Mapping[str, Any]:
+        return {"recognition.expected_scripts": sorted(self._scripts)}
 
     @property
     def _scripts(self) -> frozenset[str]:

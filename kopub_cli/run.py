@@ -69,7 +69,10 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     require_reachable(settings.store.url)
     definitions = definitions_of(settings)
     keys = settings.corpus.manifest.keys
-    names = [key.to_user_string() for key in definitions.resolve_asset_graph().toposorted_asset_keys]
+    graph = definitions.resolve_asset_graph()
+    made = graph.materializable_asset_keys
+    names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in made]
+    _refuse_off(settings, wanted)
     assets = chosen(names, wanted, "asset")
     of_shards = chosen(keys, _listed(shards, keys), "shard")
     forecast = _forecast(settings, assets, of_shards)
@@ -88,6 +91,15 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
             f"{counted(len(failures), 'shard')} failed; what was finished is kept: run the same command again"
         )
     out.print("next: kopub browse, kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
+
+
+def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
+    """Raise `KopubError` for an asset that the profile wants nothing of."""
+    from kopub_assets.graph import GRAPH
+
+    for name, why in GRAPH.off(settings.resources).items():
+        if name in wanted:
+            raise KopubError(f"{name} is off: {why}; docs/figures.md turns it on")
 
 
 def _listed(shards: str, keys: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ from resources.store.shard_store import ShardStore
 READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables that are made of a benchmark; nothing is embedded or released."""
 
-Build = Callable[[Settings], list[dg.AssetsDefinition]]
+Build = Callable[[Settings], list[dg.AssetsDefinition | dg.AssetSpec]]
 
 
 @dataclass(frozen=True)

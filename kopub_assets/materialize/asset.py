@@ -63,7 +63,7 @@ class ShardAsset(ABC):
     code_version: ClassVar[CodeVersion]
     """Of the code that shapes the rows, besides the engine's own."""
     parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
-    """The assets whose tables are read to make this one."""
+    """The assets whose tables may be read to make this one; `reads` are those that are."""
     after: ClassVar[tuple[str, ...]] = ()
     """Assets of scores to wait for in a run, by name, where the platform has them; they decide no row."""
     engine_section: ClassVar[str | None] = None
@@ -85,6 +85,21 @@ class ShardAsset(ABC):
         self.corpus: Corpus = resources["corpus"]
         self.resources = resources
         self.engine = resources[self.engine_section] if self.engine_section else None
+
+    @classmethod
+    def off(cls, resources: Mapping[str, Any]) -> str | None:
+        """Why these resources want nothing of it; None where they do. What is off is in no run and no plan."""
+        return None
+
+    @property
+    def reads(self) -> tuple[type["ShardAsset"], ...]:
+        """The parents whose tables are read with these resources."""
+        return tuple(parent for parent in self.parents if parent.off(self.resources) is None)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Values of the profile, besides the engine's, that decide rows, by their names in it."""
+        return {}
 
     @classmethod
     def resource_keys(cls) -> set[str]:
@@ -120,13 +135,8 @@ class ShardAsset(ABC):
     def made_with(self) -> str:
         """What determines a row besides its inputs, as JSON: the version of the code, and the engine's recipe."""
         engines = [engine.recipe() for engine in self.engines]
-        own = {"parameters": self.parameters} if self.parameters else {}
-        return canonical_json({"version": self.code_version.number, "engines": engines, **own})
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What the code is told besides its inputs, as JSON values, where no engine of the asset holds it."""
-        return {}
+        settings = {"settings": dict(self.settings)} if self.settings else {}
+        return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
 
     @cached_property
     def own_recipe(self) -> str:
@@ -164,7 +174,7 @@ class ShardAsset(ABC):
 
         Raises `StoreError` when a parent is missing, or was made from another table than one that is read here too.
         """
-        footers = {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.parents}
+        footers = {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.reads}
         contents = {parent: footer.content for parent, footer in footers.items()}
         for parent, footer in footers.items():
             for ancestor, content in footer.made_from.items():

@@ -59,7 +59,7 @@ def dagster_asset(
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
-        deps=[*(parent.table.name for parent in asset.parents), *(name for name in asset.after if name in scores)],
+        deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
         group_name=GROUP,
@@ -85,6 +85,15 @@ def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
         return {}
     here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
     return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
+
+
+def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
+    """`asset` as Dagster shows it where the settings want nothing of it: nothing runs, and nothing waits for it.
+
+    Without its parents: a selection of what follows one of them would name it, and Dagster refuses to make it.
+    """
+    description = f"Off: {why}.\n\n{inspect.getdoc(asset)}"
+    return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
 
 
 def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:

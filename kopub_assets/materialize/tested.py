@@ -16,7 +16,8 @@ def require_tested(asset: ShardAsset, run: Run) -> None:
     result = self_tests.find(asset.corpus.folder, asset.engine.recipe())
     gates: Gates = asset.resources["gates"]
     if result is None:
-        if asset.gpus and not asset.store.published(asset.name):
+        can_be = asset.engine_section in self_tests.TESTED
+        if can_be and asset.gpus and not asset.store.published(asset.name):
             run.log(
                 f"{asset.name}: its engine was never tested on this machine: `kopub doctor` reads the samples with it"
             )

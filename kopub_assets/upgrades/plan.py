@@ -141,12 +141,11 @@ def _with_reason(change: Change, versions: Mapping[str, CodeVersion]) -> str:
 def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
     """The leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
     leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
-    leaves |= {f"{asset}.{name}": value for name, value in own.get("parameters", {}).items()}
     for engine in own["engines"]:
         shown = {**engine, **engine["parameters"]}
         shown.pop("parameters", None)
         leaves |= dict(_leaves(section, shown))
-    return leaves
+    return leaves | own.get("settings", {})
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

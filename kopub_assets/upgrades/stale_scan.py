@@ -43,6 +43,8 @@ class Survey:
     tables: Mapping[str, Mapping[str, Entry]]
     wanted: Mapping[str, Wanted]
     standings: Standings
+    off: Mapping[str, str]
+    """The assets that these settings want nothing of, with the reason."""
 
     @property
     def outdated(self) -> dict[str, set[str]]:
@@ -119,22 +121,26 @@ class Survey:
 
 def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GRAPH) -> Survey:
     """Of all shards of the corpus; `resources` by the names that assets ask for them. Raises `StoreError`."""
-    assets = graph.declared(resources)
+    assets = graph.on(resources).declared(resources)
     wanted = {
         name: Wanted(
-            graph.parents(name), asset.own_recipe, asset.made_with, asset.engine_section or name, asset.versions
+            tuple(parent.table.name for parent in asset.reads),
+            asset.own_recipe,
+            asset.made_with,
+            asset.engine_section or name,
+            asset.versions,
         )
         for name, asset in assets.items()
     }
-    tables = {name: footers.tables(name) for name in graph.names}
+    tables = {name: footers.tables(name) for name in assets}
     keys = resources["corpus"].manifest.keys
     found = standings(tables, wanted, keys, lambda asset, shard: assets[asset].beside_parents(shard))
-    return Survey(resources["store"], assets, tables, wanted, found)
+    return Survey(resources["store"], assets, tables, wanted, found, graph.off(resources))
 
 
 def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:
     """What the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
-    assets = graph.declared(resources)
+    assets = graph.on(resources).declared(resources)
     return lambda asset, shard: assets[asset].source(shard)
 
 

@@ -64,9 +64,9 @@ class Profiled:
 _NOUNS = ("GPU", "cores", "start", "requests")
 
 
-def stages_to_run() -> list[str]:
+def stages_to_run(settings: Settings) -> list[str]:
     """Every asset that is made of pages: the release of some of them would be of no use."""
-    return [name for name, asset in GRAPH.by_name.items() if asset.group != _RELEASE]
+    return [name for name, asset in GRAPH.on(settings.resources).by_name.items() if asset.group != _RELEASE]
 
 
 def profiled(settings: Settings, home: SampleHome, began: float, ended: float, observed: Observed) -> Profiled:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from resources.config.engines import PROTOCOLS, find_engines, load_engine
+from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.gates import Gates
 from resources.config.near_names import did_you_mean
 from resources.config.overrides import Override, overrides_of, put
@@ -22,11 +22,13 @@ from resources.config.sections import SERVER, engine_section, section_of, takes_
 from resources.config.upgrade_window import Upgrades
 from resources.engine import Engine
 from resources.errors import ConfigError, near_names
+from resources.figures.choices import Figures
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 
 OTHERS: Mapping[str, type[BaseModel]] = {
+    "figures": section_of(Figures),
     "store": section_of(ShardStore),
     "release": section_of(LocalRelease),
     "hub": section_of(HubTarget),
@@ -83,6 +85,8 @@ def checked_profile(
     overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
     values: dict[Any, Any] = {section: {} for section in OTHERS}
     values |= {key: {} if value is None else deepcopy(value) for key, value in written.items()}
+    for section, engine in LEFT_OUT.items():
+        values.setdefault(section, {"engine": engine})
 
     of_choice = [each for each in overrides if each.path[0] in PROTOCOLS and _chooses(each.path)]
     for override in of_choice:

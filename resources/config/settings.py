@@ -27,6 +27,9 @@ from resources.config.sections import make
 from resources.config.upgrade_window import Upgrades
 from resources.embedding.base import Embedder
 from resources.engine import Engine
+from resources.errors import ConfigError
+from resources.figures.base import FigureNoter
+from resources.figures.choices import Figures
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
@@ -47,6 +50,8 @@ class Settings:
     layout: LayoutDetector
     recognition: Recognizer
     embedding: Embedder
+    notes: FigureNoter
+    figures: Figures
     corpus: Corpus
     store: ShardStore
     release: LocalRelease
@@ -77,13 +82,15 @@ class Settings:
         pins = read_pins() if pins is None else pins
         sections = checked_profile(profile, home, pins, name, overrides, changes)
         with named(name):
-            return cls(
+            made = cls(
                 home=home,
                 profile_name=name,
                 shards_per_run=sections.shards_per_run,
                 layout=make(sections.layout, "layout"),
                 recognition=make(sections.recognition, "recognition"),
                 embedding=make(sections.embedding, "embedding"),
+                notes=make(sections.notes, "notes"),
+                figures=make(sections.figures, "figures"),
                 corpus=configured(Corpus, home=str(home)),
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
@@ -94,11 +101,21 @@ class Settings:
                 search=sections.search,
                 reading_room=sections.reading_room,
             )
+            made._check_figures()
+        return made
+
+    def _check_figures(self) -> None:
+        """Raise `ConfigError` where figures are to have vectors or notes that nothing makes."""
+        if self.figures.vectors and "figure" not in self.embedding.queries_match:
+            raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
+        if self.figures.embed_notes and self.notes.off:
+            raise ConfigError(f"figures.embed_notes: there are no notes, {self.notes.off}; set one or the other")
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """The engines by their sections."""
-        return {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
+        """The engines by their sections; that of `notes` where it describes figures."""
+        engines = {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
+        return engines if self.notes.off else {**engines, "notes": self.notes}
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -110,6 +127,8 @@ class Settings:
             "layout": self.layout,
             "recognition": self.recognition,
             "embedding": self.embedding,
+            "notes": self.notes,
+            "figures": self.figures,
             "release": self.release,
             "hub": self.hub,
             "pdf": self.pdf,

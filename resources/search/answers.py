@@ -6,7 +6,7 @@ from typing import Any
 
 from resources.errors import KopubError
 from resources.search.highlight import Match
-from resources.search.page_view import PageView
+from resources.search.page_view import PageView, RegionView
 from resources.search.search_options import Mode
 
 
@@ -19,13 +19,15 @@ class Hit:
     """A page that answers.
 
     `score` is of the mode: of BM25 the sum over the question's words, of vectors their dot product, of a fusion the
-    sum of reciprocal ranks. Scores of two modes cannot be compared.
+    sum of reciprocal ranks. Scores of two modes cannot be compared. `figure` is the figure of the page that was found,
+    if one was; it is among the regions of `match` too.
     """
 
     rank: int
     score: float
     page: PageView
     match: Match
+    figure: RegionView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +75,10 @@ def _hit_json(hit: Hit) -> Mapping[str, Any]:
         "passage": passage.text,
         "marks": [list(mark) for mark in passage.marks],
         "passage_region": of_passage,
-        "regions": [{"index": r.index, "label": r.label, "bbox_2d": list(r.box), "text": r.text} for r in matching],
+        "regions": [_region_json(region) for region in matching],
+        "figure": hit.figure and _region_json(hit.figure),
     }
+
+
+def _region_json(region: RegionView) -> Mapping[str, Any]:
+    return {"index": region.index, "label": region.label, "bbox_2d": list(region.box), "text": region.text}

@@ -14,7 +14,8 @@ matches well. By `benchmarks/search_floor.py`: docs/benchmarks.md has the figure
 class Mode(StrEnum):
     """How pages are ranked; `retrieval_scores` measures all but the first under these names.
 
-    `vectors` is all kinds of page vectors that a query can be compared with, `fusion` is BM25 and all of them.
+    `vectors` is all kinds of vectors that a query can be compared with, of pages and of their figures, `fusion` is BM25
+    and all of them.
     """
 
     AUTO = "auto"
@@ -23,6 +24,7 @@ class Mode(StrEnum):
     VECTORS = "vectors"
     TEXT = "text"
     IMAGE = "image"
+    FIGURE = "figure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
@@ -121,15 +121,16 @@ class Searcher:
             notes += self._cache_notes()
         asked = QueryWords.of(query)
         hits = tuple(
-            Hit(rank, near.score, page, best_passage(asked, [region.text for region in page.regions]))
-            for rank, (near, page) in enumerate(zip(ranked, shown, strict=False), start=1)
+            _hit(rank, near, page, asked) for rank, (near, page) in enumerate(zip(ranked, shown, strict=False), start=1)
         )
         return Answer(query, used, chosen, hits, found.matches_well, found.pages, tuple(notes))
 
     @property
     def choices(self) -> tuple[Mode, ...]:
         """What can be asked for, besides `auto`; the first is taken where nothing was measured."""
-        kinds = tuple(kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match)
+        matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
+        # Figures have vectors only where somebody had them made.
+        kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
         every = (Mode.VECTORS,) if len(kinds) > 1 else ()
         return (Mode.FUSION, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25,)
 
@@ -206,6 +207,11 @@ class Searcher:
         is_of_corpus: IsOfCorpus,
     ) -> None:
         ranking = vectors.nearest(query, count, pages)
+        if kind is Mode.FIGURE:
+            # How near a figure has to be nobody knows: most questions are answered by a text.
+            found.rankings.append(ranking)
+            found.pages = max(found.pages, vectors.pages)
+            return
         with self._lock:
             floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
         found.rankings.append(ranking)
@@ -272,5 +278,17 @@ def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     numbers = {page: number for number, page in enumerate(pages)}
     numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
     _, scores = reciprocal_ranks(numbered)
+    figures = {
+        (near.shard, near.page_id): near.figure for ranking in rankings for near in ranking if near.figure is not None
+    }
     best_first = np.argsort(-scores, kind="stable").tolist()
-    return [Neighbour(*pages[number], score=float(scores[number])) for number in best_first]
+    return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
+
+
+def _hit(rank: int, near: Neighbour, page: PageView, asked: QueryWords) -> Hit:
+    match = best_passage(asked, [region.text for region in page.regions])
+    at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
+    if at is None:
+        return Hit(rank, near.score, page, match)
+    regions = tuple(sorted({*match.regions, at}))
+    return Hit(rank, near.score, page, replace(match, regions=regions), page.regions[at])

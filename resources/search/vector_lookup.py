@@ -1,4 +1,4 @@
-"""The vectors of pages that a query of an engine can be compared with, as the tables are at the time of the call."""
+"""The vectors of pages and figures that an engine's query can be compared with, as the tables are at the time."""
 
 import json
 from collections.abc import Sequence
@@ -13,11 +13,16 @@ from resources.search.nearest import ShardVectors, Vectors
 from resources.search.search_options import Mode
 from resources.search.tables import SearchedTables
 from resources.states import MADE
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import with_vector
 from resources.store.lineage_rows import MADE_WITH
 from resources.store.table_source import IsOfCorpus
 
-VECTORS = {Mode.TEXT: TABLES.text_vectors.name, Mode.IMAGE: TABLES.image_vectors.name}
+VECTORS = {
+    Mode.TEXT: TABLES.text_vectors.name,
+    Mode.IMAGE: TABLES.image_vectors.name,
+    Mode.FIGURE: FIGURE_VECTORS.name,
+}
 """The table of each kind of vector."""
 _ENGINES = b"engines"
 
@@ -79,9 +84,12 @@ class VectorLookup:
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
         """The rows of a table that have a vector, and the engines that it was made with."""
-        table = self._store.read(asset, shard, ["page_id", "vector", "state"])
+        columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
+        table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
         made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
+        if asset == FIGURE_VECTORS.name:
+            made = with_vector(made)
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
     def _problem(self, vectors: ShardVectors) -> str | None:

@@ -77,7 +77,7 @@ def made_with(metadata: Mapping[str, str]) -> MadeWith:
         engine=engine.get("engine"),
         model=model,
         revision=revision,
-        parameters={**engine.get("parameters", {}), **beside, **settings},
+        parameters={**engine.get("parameters", {}), **beside, **own.get("settings", {}), **settings},
         versions=versions,
         code_version=_json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
         if own

@@ -84,8 +84,12 @@ class TableStore:
         with self._reading(asset, shard) as file:
             return pq.read_metadata(file).num_rows
 
+    def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
+        """The columns of the table with their types; no row is read."""
+        return self._stored_schema(asset, shard)
+
     def columns(self, asset: str, shard: str) -> list[str]:
-        return self._stored_schema(asset, shard).names
+        return self.arrow_schema(asset, shard).names
 
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """The metadata the table was written with."""

@@ -71,6 +71,8 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "layout",
         "recognition",
         "embedding",
+        "notes",
+        "figures",
         "release",
         "hub",
         "pdf",

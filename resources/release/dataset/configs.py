@@ -7,7 +7,6 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +19,8 @@ from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
 from resources.states import LOST, State, count_states, decisive
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import one_row_a_figure, vector_width
 from resources.store.lineage_rows import lineage_rows
 from resources.texts.text_quality import doubtful
 
@@ -64,6 +64,7 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
         "queries": _queries(queries, features.query_features(query_dim)),
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
+        **_figures(tables),
     }
     return _summarised(built, tables)
 
@@ -81,7 +82,7 @@ def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
         # A table that is in order stays as it is: taking rows would copy its pictures.
         if list(rows) != order:
             ordered[asset] = table.take([rows[page_id] for page_id in order])
-    return replace(tables, **ordered) if ordered else tables
+    return tables.replaced(ordered) if ordered else tables
 
 
 def _pages(tables: ReleaseInput) -> Iterator[Row]:
@@ -183,6 +184,25 @@ def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
 
 def _vectors(table: pa.Table, published: "Features") -> pa.Table:
     return _published(_with_vector(table), published)
+
+
+def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
+    """The configs of figures, a row for each: those that have a vector, and all that were to have a note."""
+    built = {}
+    if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
+        published = features.figure_vector_features(vector_width(vectors.schema))
+        built["figure_embeddings"] = _published(_with_vector(_identified(vectors, "figures")), published)
+    if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
+        built["figure_notes"] = _published(_identified(notes, "notes"), features.figure_note_features())
+    return built
+
+
+def _identified(table: pa.Table, column: str) -> pa.Table:
+    """A row for each figure, with the id that its region has in `regions`."""
+    figures = one_row_a_figure(table, column)
+    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
+    ids = pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string())
+    return figures.append_column("region_id", ids)
 
 
 def _published(table: pa.Table, published: "Features") -> pa.Table:

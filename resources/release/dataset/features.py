@@ -1,7 +1,7 @@
 """The features of every config, as `datasets` and the Hub's viewer read them. Pure."""
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources.release.base import PAGE_ASSETS
 from resources.store.lineage_rows import LINEAGE
@@ -90,6 +90,47 @@ def vector_features(dim: int) -> "Features":
     from datasets import Features, List, Value
 
     return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_vector_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    return Features({**_figure(), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_note_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            **_figure(),
+            "kind": text,
+            "description": text,
+            "keywords": List(text),
+            "data_html": text,
+            "smiles": text,
+            "language": text,
+            "state": text,
+            "reason": text,
+        }
+    )
+
+
+def _figure() -> dict[str, Any]:
+    from datasets import List, Value
+
+    return {
+        "region_id": Value("string"),
+        "page_id": Value("string"),
+        "index": Value("int32"),
+        "label": Value("string"),
+        "bbox": List(Value("float32"), length=4),
+        "bbox_2d": List(Value("int32"), length=4),
+        "caption": Value("string"),
+    }
 
 
 @cache

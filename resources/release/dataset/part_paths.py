@@ -3,7 +3,10 @@
 from pathlib import Path
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
-"""What a release holds, in the order it is made."""
+"""What every release holds, in the order it is made."""
+FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
+"""What it holds besides, where the profile wants it."""
+ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS)
 
 
 def part_path(config: str, shard: str) -> str:

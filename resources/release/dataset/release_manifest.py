@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from resources.errors import StoreError
-from resources.release.dataset.part_paths import CONFIGS
+from resources.release.dataset.part_paths import ALL_CONFIGS
 
 if TYPE_CHECKING:
     from resources.release.dataset.released_files import Inventory
 
 NAME = "manifest.json"
-DATA = re.compile(rf"data/(?P<config>{'|'.join(CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
+DATA = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.release.dataset.configs import SUMMARY
-from resources.release.dataset.part_paths import CONFIGS, published
+from resources.release.dataset.part_paths import ALL_CONFIGS, published
 from resources.states import LOST, State
 
 _FEATURES = b"huggingface"
@@ -43,7 +43,7 @@ class Part:
 
 def list_parts(folder: Path) -> Inventory:
     """Every published file under `folder`."""
-    return {config: [_part(folder, path) for path in published(folder, config)] for config in CONFIGS}
+    return {config: [_part(folder, path) for path in published(folder, config)] for config in ALL_CONFIGS}
 
 
 def in_use(parts: Iterable[Part]) -> list[Part]:
