@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.recognition import COOL_DOWN, WARM_UP, cpu_seconds, grid, samples, server_arguments, server_fields
+from benchmarks.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
 from benchmarks.recognition import unique_pages as stamped
+from benchmarks.steady import steady_part
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
 from resources.pages.page import Page
@@ -51,8 +52,8 @@ def read(name: str, pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
         states[layout.state] = states.get(layout.state, 0) + 1
     spent = cpu_seconds() - spent
     figures: dict[str, Any] = dict(detector.report())
-    steady = ended[int(WARM_UP * len(ended)) : int(COOL_DOWN * len(ended))]
-    rate = (len(steady) - 1) / (steady[-1] - steady[0])
+    steady = steady_part([(moment, 1.0) for moment in ended], detector.slots)
+    rate = (len(steady) - 1) / (steady[-1][0] - steady[0][0])
     each = [figures.get(figure, 0.0) / len(pages) for figure in ("requests", "image_tokens", "answer_tokens")]
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     print(

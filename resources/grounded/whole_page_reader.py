@@ -266,7 +266,7 @@ def _agree_on_script(first: PageAnswer, second: PageAnswer) -> bool:
     """Whether two answers are in the same unexpected script and say nearly the same: then it is printed."""
     defects = (first.defect, second.defect)
     is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
-    return is_script and confirmed(Problem.SCRIPT, first.text, second.text)
+    return is_script and confirmed(Problem.SCRIPT, first.text, second.text, Task.TEXT)
 
 
 def _with_texts(answer: PageAnswer) -> PageAnswer:

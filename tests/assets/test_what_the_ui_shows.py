@@ -59,8 +59,8 @@ def test_a_table_says_where_it_lies_and_an_asset_where_it_is_written(platform: P
     told = last_told(platform.run("raw_pages"), "raw_pages")["shard_00"]
     assert Path(told["table"]) == platform.home / "store" / "raw_pages" / "shard_00.parquet"
     assert Path(told["table"]).is_file()
-    (asset,) = (asset for asset in platform.assets if asset.key == dg.AssetKey("raw_pages"))
-    (code,) = asset.get_asset_spec().metadata["dagster/code_references"].code_references
+    graph = platform.definitions.resolve_asset_graph()
+    (code,) = graph.get(dg.AssetKey("raw_pages")).metadata["dagster/code_references"].code_references
     assert "class RawPages" in Path(code.file_path).read_text().splitlines()[code.line_number - 1]
 
 

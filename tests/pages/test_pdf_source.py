@@ -524,7 +524,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
     render = DocumentPool.render
     shards = iter(range(3))
 
-    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failed]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)
