@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kopub
-from kopub.parquet_rows import ParquetRows
+from kopub.sources.parquet_rows import ParquetRows
 from kopub_assets.graph import GRAPH
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout

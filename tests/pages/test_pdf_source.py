@@ -25,9 +25,9 @@ from resources.pages.documents import pool, shards
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
-from resources.pages.images import decode, inspect
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
+from resources.pages.pixels.images import decode, inspect
 from resources.states import State
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.harness import Platform

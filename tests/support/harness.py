@@ -17,10 +17,10 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.config.located import Located
-from resources.config.pdf import Pdf
 from resources.config.settings import Settings
 from resources.figures.choices import Figures
 from resources.figures.none import NoNotes

@@ -16,13 +16,13 @@ from kopub_assets.upgrades.stale_scan import Survey, survey
 from kopub_cli.display.durations import duration
 from kopub_cli.plan import in_between
 from resources.code_version import CodeVersion
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.configured import configured
 from resources.config.settings import what_if
-from resources.config.upgrade_window import Upgrades
 from resources.errors import ConfigError
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.store import ledger
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore

@@ -1,6 +1,6 @@
 """What a vLLM profile says about the GPU: how busy it is, with what, and what the gaps wait for.
 
-    python -m benchmarks.trace TRACE.json.gz
+    python -m benchmarks.servers.trace TRACE.json.gz
 
 Kernels are counted to the part of the engine's step that launched them (the server needs
 VLLM_CUSTOM_SCOPES_FOR_PROFILING=1): "preprocess" holds the vision encoder, "forward" the language model.

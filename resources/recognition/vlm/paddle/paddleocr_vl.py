@@ -9,8 +9,14 @@ from pydantic import Field, model_validator
 
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
-from resources.recognition.vlm.paddleocr_vl_answers import clean
-from resources.recognition.vlm.paddleocr_vl_images import MAX_TOKENS, MIN_TOKENS, VERSION, parts_needed, sized_image
+from resources.recognition.vlm.paddle.paddleocr_vl_answers import clean
+from resources.recognition.vlm.paddle.paddleocr_vl_images import (
+    MAX_TOKENS,
+    MIN_TOKENS,
+    VERSION,
+    parts_needed,
+    sized_image,
+)
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
 from resources.recognition.vlm.region_images import ImageMaker
 

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
-from resources.recognition.vlm.deepseek_answers import clean
-from resources.recognition.vlm.deepseek_images import VERSION, tiled_image
-from resources.recognition.vlm.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
+from resources.recognition.vlm.deepseek.deepseek_images import VERSION, tiled_image
+from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
 from resources.recognition.vlm.region_images import ImageMaker
 

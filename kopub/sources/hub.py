@@ -6,7 +6,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
-from kopub.release import PAGES, ReleaseSource, is_release
+from kopub.sources.release import PAGES, ReleaseSource, is_release
 from resources.errors import HubError, SourceError
 from resources.release.dataset import release_manifest
 from resources.release.dataset.part_paths import part_path

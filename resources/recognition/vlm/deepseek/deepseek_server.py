@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from resources.recognition.vlm.deepseek_images import TiledImage, TiledImage2
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, TiledImage2
 from resources.vllm.server_fields import VLLMServerFields
 
 CONTEXT = 8192

@@ -1,9 +1,9 @@
 """Qwen3-VL-Embedding end to end on a GPU: pages and texts, the plain way, and what the server gives to ready requests.
 
-    python -m benchmarks.embedding --model Qwen/Qwen3-VL-Embedding-2B --revision COMMIT --profile profiles/h200.yaml
+    python -m benchmarks.servers.embedding --model Qwen/Qwen3-VL-Embedding-2B --revision COMMIT --profile PROFILE.yaml
 
 Random weights (`--flag=--load-format=dummy`) take as long as real ones. Every page and every text is
-unique, and the server's own counters must show no cache hit. Rates are lasting ones: see benchmarks/steady.py.
+unique, and the server's own counters must show no cache hit. Rates are lasting ones: see benchmarks/servers/steady.py.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from benchmarks.ready_requests import ReadyVector
-from benchmarks.recognition import cpu_seconds, hits, samples, unique_pages
-from benchmarks.steady import steady_part
+from benchmarks.servers.ready_requests import ReadyVector
+from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pages
+from benchmarks.servers.steady import steady_part
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from benchmarks.grid_engines import ENTRY_POINTS, grid
-from benchmarks.recognition import samples
+from benchmarks.servers.recognition import samples
+from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
 from resources.config.places import ROOT
 from resources.config.profile_files import profile_path, read_profile
 from resources.config.settings import Settings, read_settings

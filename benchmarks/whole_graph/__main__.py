@@ -15,13 +15,13 @@ and whole_graph.json into OUT after each. The cases, in the order they are given
     side_by_side  warm; page vectors in a run of their own beside all that follows from layout
     ocr       warm; OCR alone, on layout that is made
     two_gpus  as ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
-    own       what each stage does by itself, on servers that are up: see benchmarks/stage_rates.py
+    own       what each stage does by itself, on servers that are up: see benchmarks/whole_graph/stage_rates.py
 
 `ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases of other servers start
 those with a few pages first. Random weights (`--random-weights recognition=FOLDER embedding=FOLDER`, folders with
 configuration and tokenizer) take as long as real ones. Their layout is a grid of eight regions of 812x422, their
 answers have 64 tokens, and a page's text is made up of words of the samples, about 1,500 tokens: see
-benchmarks/grid_engines.py. Without them the profile's own engines read the pages.
+benchmarks/whole_graph/grid_engines.py. Without them the profile's own engines read the pages.
 
 Activity is the busy share of the cards by NVML, read ten times a second; on a machine without a card, of the cores.
 """
@@ -41,8 +41,8 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.whole_graph_cases import CASES, Case, case_of
-from benchmarks.whole_graph_setup import (
+from benchmarks.whole_graph.cases import CASES, Case, case_of
+from benchmarks.whole_graph.setup import (
     Home,
     dump,
     layout_weights,
@@ -51,7 +51,7 @@ from benchmarks.whole_graph_setup import (
     write_plugin,
     written_profile,
 )
-from benchmarks.whole_graph_tables import Measured, comparisons, console_tables, figures, html_section
+from benchmarks.whole_graph.tables import Measured, comparisons, console_tables, figures, html_section
 from kopub_assets.graph import GRAPH
 from resources.config.places import ROOT
 from resources.config.settings import Settings
@@ -191,7 +191,7 @@ class Benchmark:
         home = self.home(label, case, 1, 1)
         out = self.work / f"{label}.json"
         pages = min(self.arguments.own_pages, self.arguments.pages)
-        command = [sys.executable, "-m", "benchmarks.stage_rates", str(out), "--pages", str(pages)]
+        command = [sys.executable, "-m", "benchmarks.whole_graph.stage_rates", str(out), "--pages", str(pages)]
         process = subprocess.Popen(
             [*command, "--source", str(self.arguments.source)],
             cwd=ROOT,

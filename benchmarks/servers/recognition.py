@@ -1,7 +1,7 @@
 """A reader end to end on a GPU: the whole step, the plain way, and what the server gives to ready-made requests.
 
-    python -m benchmarks.recognition --model zai-org/GLM-OCR --revision COMMIT      # starts the server
-    python -m benchmarks.recognition --model NAME --url http://127.0.0.1:8000       # uses one
+    python -m benchmarks.servers.recognition --model zai-org/GLM-OCR --revision COMMIT      # starts the server
+    python -m benchmarks.servers.recognition --model NAME --url http://127.0.0.1:8000       # uses one
 
 `--engine paddleocr_vl` or `deepseek_ocr` reads with another model; the plain way is that of GLM-OCR alone. `--crop 800
 40` makes every region a line of that size in place of the mean one.
@@ -9,7 +9,7 @@
 10 points have at 200 and at 150 dpi. The pages must be of 300 dpi for that, as those of the samples are.
 Random weights (`--flag=--load-format=dummy`) take as long as real ones: answers have a fixed length.
 Every crop is unique, and the server's own counters must show no cache hit. Rates are lasting ones: see
-benchmarks/steady.py.
+benchmarks/servers/steady.py.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks import plain_way
-from benchmarks.ready_requests import ReadyPage
-from benchmarks.steady import steady_part
+from benchmarks.servers import plain_way
+from benchmarks.servers.ready_requests import ReadyPage
+from benchmarks.servers.steady import steady_part
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
 from resources.recognition.vlm.chat_requests import PATH, prompt_name, read_answer, request_body
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
 from resources.recognition.vlm.region_images import crop_pixels
 from resources.texts.markdown import page_markdown

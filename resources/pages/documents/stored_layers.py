@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resources.errors import SourceError
-from resources.pages.text_layer import TextLayer, layer_id
+from resources.pages.documents.text_layer import TextLayer, layer_id
 from resources.printable import quoted
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kopub.release import PAGES, ReleaseSource
+from kopub.sources.release import PAGES, ReleaseSource
 from resources.errors import StoreError
 from resources.states import State
 from resources.store.corpus_tables import TABLES

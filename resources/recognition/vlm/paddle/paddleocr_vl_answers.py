@@ -4,7 +4,7 @@ import re
 from html import escape
 
 from resources.layout.regions import Task
-from resources.recognition.vlm.otsl import is_otsl, otsl_to_html
+from resources.recognition.vlm.paddle.otsl import is_otsl, otsl_to_html
 from resources.recognition.vlm.placeholder_cells import without_placeholders
 
 _INLINE = re.compile(r"\\\(((?:(?!\\[()]).)+?)\\\)", re.DOTALL)

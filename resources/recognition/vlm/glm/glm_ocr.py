@@ -9,7 +9,7 @@ from pydantic import Field
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
 from resources.recognition.vlm.chat_requests import PROMPTS
-from resources.recognition.vlm.glm_answers import clean
+from resources.recognition.vlm.glm.glm_answers import clean
 from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
 from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, ImageMaker, region_image
 

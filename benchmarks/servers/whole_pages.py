@@ -1,6 +1,6 @@
 """Whole pages read by DeepSeek-OCR on a GPU: pages a second of the layout step, and what the host prepares by itself.
 
-    python -m benchmarks.whole_pages --model deepseek-ai/DeepSeek-OCR --revision COMMIT --profile PROFILE.yaml
+    python -m benchmarks.servers.whole_pages --model deepseek-ai/DeepSeek-OCR --revision COMMIT --profile PROFILE.yaml
 
 The server is made of the profile's `recognition.server`, or is the one at `--url`. Random weights
 (`--flag=--load-format=dummy`) take as long as real ones: answers have `--tokens` tokens, and are rubbish, so that
@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
-from benchmarks.recognition import unique_pages as stamped
-from benchmarks.steady import steady_part
+from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
+from benchmarks.servers.recognition import unique_pages as stamped
+from benchmarks.servers.steady import steady_part
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
 from resources.pages.page import Page

@@ -18,7 +18,7 @@ from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText, page_reading
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 
 WIDTH, HEIGHT = 812, 422
@@ -26,8 +26,8 @@ WIDTH, HEIGHT = 812, 422
 CHARACTERS = 290
 """Of the text of a region: eight of them make about 1,500 tokens of Korean and English."""
 ENTRY_POINTS = {
-    "kopub.layout": {"grid": "benchmarks.grid_engines:GridLayout"},
-    "kopub.recognition": {"made_up_texts": "benchmarks.grid_engines:MadeUpTexts"},
+    "kopub.layout": {"grid": "benchmarks.whole_graph.grid_engines:GridLayout"},
+    "kopub.recognition": {"made_up_texts": "benchmarks.whole_graph.grid_engines:MadeUpTexts"},
 }
 
 

@@ -1,6 +1,6 @@
 """Which settings of the server read the most regions a second, in one table.
 
-    python -m benchmarks.sweep CASES.yaml --model zai-org/GLM-OCR --revision COMMIT --profile profiles/h200.yaml
+    python -m benchmarks.servers.sweep CASES.yaml --model zai-org/GLM-OCR --revision COMMIT --profile profiles/h200.yaml
 
 CASES.yaml is a list of groups; a group is a list of cases, whose servers are started together, share the
 GPU and are measured one after the other, the others idle. A case has a `name`, `in_flight` (a list),
@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.recognition import (
+from benchmarks.servers.recognition import (
     HEAD,
     Jobs,
     Work,

@@ -1,6 +1,6 @@
 """What each stage does by itself, with its server warm: pages a second, as JSON into a file.
 
-    KOPUB_PROFILE=... python -m benchmarks.stage_rates --pages N OUT.json
+    KOPUB_PROFILE=... python -m benchmarks.whole_graph.stage_rates --pages N OUT.json
 
 Of a stage whose model is on a server it is what the server gives to requests that were made beforehand. Of every
 other it is the engine alone, without Dagster and the store. The first and the last of the work are left out.
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.embedding import ceiling as embedding_ceiling
-from benchmarks.embedding import operations
-from benchmarks.grid_engines import CHARACTERS, grid, made_up_text
-from benchmarks.recognition import ceiling as recognition_ceiling
-from benchmarks.recognition import ready_made
-from benchmarks.whole_graph_setup import unique_pages
+from benchmarks.servers.embedding import ceiling as embedding_ceiling
+from benchmarks.servers.embedding import operations
+from benchmarks.servers.recognition import ceiling as recognition_ceiling
+from benchmarks.servers.recognition import ready_made
+from benchmarks.whole_graph.grid_engines import CHARACTERS, grid, made_up_text
+from benchmarks.whole_graph.setup import unique_pages
 from resources.config.settings import ROOT, Settings, load_settings
 from resources.layout.regions import Region
 from resources.pages.page import Page

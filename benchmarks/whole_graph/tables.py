@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks.whole_graph_cases import Case
+from benchmarks.whole_graph.cases import Case
 from resources.profiling.observer import Observed
 from resources.profiling.picture import Section, Table, section
 from resources.profiling.report import RunReport, StageReport, first_answer

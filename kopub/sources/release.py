@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopub import row_values, tables
-from kopub.parquet_rows import OpenFiles, ParquetRows
+from kopub import tables
 from kopub.rows import Facts, Picture, Region, Step
-from kopub.source import Place
+from kopub.sources import row_values
+from kopub.sources.parquet_rows import OpenFiles, ParquetRows
+from kopub.sources.source import Place
 from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
 from resources.printable import first_line
