@@ -43,7 +43,7 @@ lock-recipes: ## Lock the code behind every version as it is, where results did 
 	$(BIN)/python -m tools.settings_doc
 
 lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.11.5 --all-extras --group dev --no-header --no-annotate \
 		pyproject.toml -o requirements.lock
 
 clean: ## Remove the virtual environment and Dagster's history; tables and releases stay
