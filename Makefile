@@ -28,11 +28,12 @@ test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
 
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate

@@ -31,5 +31,8 @@ def definitions() -> dg.Definitions:
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
     """Assets, resources and the nightly sensor of a platform. Raises `ConfigError` and `SourceError`, one line each."""
     # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
-    common = dg.Definitions(resources=settings.resources, executor=dg.in_process_executor)
+    everything = dg.define_asset_job(
+        "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
+    )
+    common = dg.Definitions(resources=settings.resources, executor=dg.in_process_executor, jobs=[everything])
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)

@@ -100,7 +100,7 @@ def first_row(folder: Path, config: str) -> float:
     return time.perf_counter() - started
 
 
-def shard_tables(shard: int, pages: int, seed: int = 0) -> ReleaseInput:
+def shard_tables(shard: int, pages: int, seed: int = 0, dim: int = DIM) -> ReleaseInput:
     """The tables of a shard whose pages were all read."""
     chance = np.random.default_rng([shard, seed])
     ids = [f"doc{shard}_{n + 1}" for n in range(pages)]
@@ -161,16 +161,17 @@ def shard_tables(shard: int, pages: int, seed: int = 0) -> ReleaseInput:
         layout_regions=pa.Table.from_pylist([{**row, "regions": layout} for row in ended], schemas.LAYOUT_REGIONS),
         ocr_results=pa.Table.from_pylist(readings, schemas.OCR_RESULTS),
         parsed_texts=pa.Table.from_pylist(parsed, schemas.PARSED_TEXTS),
-        corpus_image_embeddings=_with_vectors(ended, schemas.page_embeddings(DIM), chance),
-        corpus_text_embeddings=_with_vectors(ended, schemas.page_embeddings(DIM), chance),
-        query_embeddings=_with_vectors(queries, schemas.query_embeddings(DIM), chance),
+        corpus_image_embeddings=_with_vectors(ended, schemas.page_embeddings(dim), chance),
+        corpus_text_embeddings=_with_vectors(ended, schemas.page_embeddings(dim), chance),
+        query_embeddings=_with_vectors(queries, schemas.query_embeddings(dim), chance),
     )
 
 
 def _with_vectors(rows: list[dict], schema: pa.Schema, chance: np.random.Generator) -> pa.Table:
-    vectors = chance.standard_normal((len(rows), DIM), np.float32)
+    dim = schema.field("vector").type.list_size
+    vectors = chance.standard_normal((len(rows), dim), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), DIM)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), dim)
     table = pa.Table.from_pylist(rows, schema)
     at = schema.get_field_index("vector")
     return table.set_column(at, schema.field(at), column)

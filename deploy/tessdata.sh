@@ -26,5 +26,5 @@ elif command -v brew > /dev/null; then
     brew install --quiet tesseract-lang
 fi
 have && exit 0
-"$python" -c 'from resources.recognition.tesseract.tessdata import INSTALL; print(f"They could not be installed here. Type: {INSTALL}")' >&2
+"$python" -c 'from resources.recognition.tesseract.tessdata import install; print(f"They could not be installed here. Type: {install()}")' >&2
 exit 1

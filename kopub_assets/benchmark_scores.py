@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from kopub_assets.evaluations.running import Build, Evaluated, evaluate, prepared, settings_in
-from kopub_assets.materialize.dagster_assets import OWNERS
+from kopub_assets.materialize.dagster_assets import GROUP, OWNERS
 from kopub_assets.materialize.score_tables import NO_DROP, drop_check, shown
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import NOBODY, watched_by, watcher
@@ -25,7 +25,7 @@ def benchmark_scores(settings: Settings, build: Build) -> dg.AssetsDefinition:
         name=BENCHMARKS,
         description=inspect.getdoc(_evaluated),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name="reading",
+        group_name=GROUP,
         owners=OWNERS,
         check_specs=[
             dg.AssetCheckSpec(

@@ -7,6 +7,8 @@ from typing import Any
 
 from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
 from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
+from kopub_assets.figure_embeddings import FigureEmbeddings
+from kopub_assets.figure_notes import FigureNotes
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import ShardAsset
@@ -30,8 +32,16 @@ class Graph:
     def names(self) -> tuple[str, ...]:
         return tuple(self.by_name)
 
+    def on(self, resources: Mapping[str, Any]) -> "Graph":
+        """The assets that these resources want."""
+        return Graph(tuple(asset for asset in self.assets if asset.off(resources) is None))
+
+    def off(self, resources: Mapping[str, Any]) -> dict[str, str]:
+        """The other assets by name, with the reason."""
+        return {name: why for name, asset in self.by_name.items() if (why := asset.off(resources)) is not None}
+
     def parents(self, name: str) -> tuple[str, ...]:
-        """The assets that the asset `name` is made from."""
+        """The assets that the asset `name` may be made from."""
         return tuple(parent.table.name for parent in self.by_name[name].parents)
 
     def declared(self, resources: Mapping[str, Any]) -> dict[str, ShardAsset]:
@@ -45,6 +55,8 @@ GRAPH = Graph(
         LayoutRegions,
         OcrResults,
         ParsedTexts,
+        FigureNotes,
+        FigureEmbeddings,
         CorpusImageEmbeddings,
         CorpusTextEmbeddings,
         QueryEmbeddings,

@@ -13,6 +13,8 @@ from pydantic import Field
 
 from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
 from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
+from kopub_assets.figure_embeddings import FigureEmbeddings
+from kopub_assets.figure_notes import FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
@@ -31,7 +33,7 @@ from resources.pages.corpus import Corpus
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
-from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.part_paths import CONFIGS
 from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
@@ -65,7 +67,6 @@ class HfRelease(ShardAsset):
 
     table: ClassVar[Table] = RELEASED_FILES
     code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
-    group: ClassVar[str] = "release"
     parents = (
         RawPages,
         LayoutRegions,
@@ -74,24 +75,29 @@ class HfRelease(ShardAsset):
         CorpusImageEmbeddings,
         CorpusTextEmbeddings,
         QueryEmbeddings,
+        FigureNotes,
+        FigureEmbeddings,
     )
     after: ClassVar[tuple[str, ...]] = (SCORES.name, OCR_SCORES.name, BENCHMARKS)
     engine_section: ClassVar[str | None] = "release"
     engine: LocalRelease
-    needs: ClassVar[tuple[str, ...]] = ("layout", "recognition", "embedding", "hub", "gates", "profile")
+    needs: ClassVar[tuple[str, ...]] = (
+        "layout", "recognition", "embedding", "notes", "figures", "hub", "gates", "profile",
+    )  # fmt: skip
     kinds: ClassVar[frozenset[str]] = frozenset({"huggingface"})
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
     config: ClassVar[type[dg.Config] | None] = Publishing
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        return len(CONFIGS) if made is None else made
+        of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
+        return len(CONFIGS) + of_figures if made is None else made
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
         with self.store.exclusive(self.name, shard):
             stamp = self.provenance(shard)
-            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.parents}
-            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages)
+            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
+            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
             pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
             missing = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
             problem = missing if known != pages else self._of_another_corpus(shard)
@@ -153,7 +159,7 @@ class HfRelease(ShardAsset):
         return describe(self.engine, self.corpus, self.store, self._engines_by_asset(), gates, profile)
 
     def _engines_by_asset(self) -> dict[str, Engine]:
-        sections = {parent.table.name: parent.engine_section for parent in self.parents}
+        sections = {parent.table.name: parent.engine_section for parent in self.reads}
         return {asset: self.resources[section] for asset, section in sections.items() if section}
 
 
@@ -175,7 +181,8 @@ def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) 
 
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
     return {
-        "dagster/row_count": len(files),
+        "dagster/row_count": sum(file.rows or 0 for file in files),
+        "files_released": len(files),
         "computed": changed,
         "kept": len(files) - changed,
         "bytes": sum(file.bytes for file in files),

@@ -26,12 +26,12 @@ PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without reg
 class LayoutRegions(EngineTable):
     """The regions of every page: label, task, score, box in pixels and on a 0-1000 grid, in reading order.
 
+    An engine that reads whole pages gives the text of each region too.
     A page with ink but without regions is `failed`, never silently empty.
     """
 
     table: ClassVar[Table] = TABLES.regions
     code_version: ClassVar[CodeVersion] = CodeVersion("layout_regions", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (RawPages,)
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector
@@ -69,7 +69,13 @@ class LayoutRegions(EngineTable):
         }
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
-        return Counter(region["task"] for regions in table["regions"].to_pylist() for region in regions or ())
+        """By task, and under `known_` and the task those whose text the engine has read."""
+        counted: Counter[str] = Counter()
+        for region in (region for regions in table["regions"].to_pylist() for region in regions or ()):
+            counted[region["task"]] += 1
+            if region["text"]:
+                counted[f"known_{region['task']}"] += 1
+        return counted
 
 
 def region_row(region: Region, width: int, height: int) -> Row:
@@ -83,4 +89,5 @@ def region_row(region: Region, width: int, height: int) -> Row:
         "bbox": list(region.bbox),
         "bbox_2d": [round(1000 * v / extent) for v, extent in ((x1, width), (y1, height), (x2, width), (y2, height))],
         "polygon": None if region.polygon is None else [list(point) for point in region.polygon],
+        "text": region.text,
     }

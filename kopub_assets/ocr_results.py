@@ -1,7 +1,8 @@
 """What is written on a page: the text of every region, the page as markdown, and its pictures."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import dagster as dg
@@ -10,88 +11,131 @@ import pyarrow as pa
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.previews import first_text
+from kopub_assets.materialize.previews import first_markdown
 from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec
+from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
 from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
+from resources.config.choices.pdf import Pdf
 from resources.layout.regions import Region, Task
-from resources.pages.page import Page
 from resources.recognition.base import Recognizer
+from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown
 from resources.recognition.read_regions import KINDS
-from resources.recognition.readings import PageReading
+from resources.recognition.readings import Origin, PageReading, second_tries
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
+from resources.texts.layers.taken import taken
 from resources.texts.markdown import page_markdown
 
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
 """What a reading depends on: the same box with another confidence is not read again."""
+_NOT_READ = "not_read"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is read of a page: its image, its regions, and its text layer where that is preferred."""
+
+    sha256: str
+    regions: Sequence[Row]
+    layer: str | None
 
 
 class OcrResults(EngineTable):
     """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
 
+    A text that layout has found already is taken as it is, unless the engine's `reread` names its task; where the
+    profile prefers the text layers of PDFs, so is what a sound one says of a region.
     A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
     """
 
     table: ClassVar[Table] = TABLES.readings
     code_version: ClassVar[CodeVersion] = CodeVersion("ocr_results", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (RawPages, LayoutRegions)
     engine_section: ClassVar[str | None] = "recognition"
     engine: Recognizer
+    needs: ClassVar[tuple[str, ...]] = ("pdf",)
     config: ClassVar[type[dg.Config] | None] = RetryPartial
     reads_regions_of = LayoutRegions
 
     def __init__(self, resources: Any) -> None:
         super().__init__(resources)
         self._seconds: dict[str, float] = {}
+        self._counted: dict[str, Mapping[str, float]] = {}
+        pdf: Pdf = resources["pdf"]
+        self._prefers_layers = pdf.is_preferred
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        return text_layer_settings(self.corpus, shard, "prefer") if self._prefers_layers else {}
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
         for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
             known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
             boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+            layer = page["text_layer_id"] if self._prefers_layers else None
             yield RowSpec.after(
-                layout, [self.own_recipe, page["sha256"], boxes], known, (page["sha256"], layout["regions"])
+                layout,
+                [self.own_recipe, page["sha256"], boxes, *layer_made_from(layer)],
+                known,
+                _Given(page["sha256"], layout["regions"], layer),
             )
 
-    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[Page, Sequence[Region]]]:
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
+        reread = {Task(task) for task in self.engine.reread}
+        wanted = Task.TEXT not in reread and any(row.given.layer for row in todo)
+        layers = self.corpus.text_layers(shard) if wanted else None
         with self.corpus.reader(shard) as source:
             for row in todo:
-                sha256, regions = row.given
-                yield source.page(row.id, row.known["page_idx"], sha256), [_region(region) for region in regions]
+                regions = [_region(region) for region in row.given.regions]
+                page = source.page(row.id, row.known["page_idx"], row.given.sha256)
+                known = known_texts(regions, reread)
+                if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
+                    texts = taken(layer, regions)
+                    known |= {index: KnownText(text, Origin.TEXT_LAYER) for index, text in texts.items()}
+                yield PageToRead(page, regions, known)
 
-    def results(self, inputs: Iterator[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        return self.engine.read(inputs)
+    def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
+        return read_unknown(self.engine.read, inputs)
 
     def row_id(self, result: PageReading) -> str:
         return result.page_id
 
     def columns(self, row: RowSpec, result: PageReading) -> Row:
         self._seconds[row.id] = sum(text.seconds for text in result.regions if not text.reused)
-        _, layout = row.given
-        return _columns(result, layout)
+        self._counted[row.id] = second_tries(result.regions)
+        return _columns(result, row.given.regions)
 
     def cost(self, row_id: str) -> float:
         return self._seconds[row_id]
+
+    def row_figures(self, row_id: str) -> Mapping[str, float]:
+        return self._counted.pop(row_id)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
         return {
             "regions": len(regions),
+            "regions_by_origin": by_origin(regions),
             "regions_failed": sum(region["state"] == State.FAILED for region in regions),
             "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
             "characters": sum(len(region["content"]) for region in regions),
-            "text": first_text(table, "markdown"),
+            "text": first_markdown(table, "markdown"),
         }
+
+
+def by_origin(regions: Iterable[Row]) -> dict[str, int]:
+    """How many regions have their text from whom; those without an origin are `not_read`."""
+    counted = Counter(region["origin"] or _NOT_READ for region in regions)
+    return {origin: counted[origin] for origin in (*Origin, _NOT_READ)}
 
 
 def _region(row: Row) -> Region:
     polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
-    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon)
+    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
 
 
 def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
@@ -110,6 +154,7 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
             "attempts": text.attempts,
             "seconds": text.seconds,
             "scale": text.scale,
+            "origin": text.origin,
         }
         for text in reading.regions
     ]

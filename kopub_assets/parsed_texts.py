@@ -1,7 +1,8 @@
 """A page as plain text, the way a search reads it, and whether that text looks right."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import dagster as dg
 import pyarrow as pa
@@ -11,14 +12,22 @@ from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.previews import first_text
 from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
+from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
+from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.ocr_results import OcrResults
+from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
+from resources.config.choices.pdf import Pdf
+from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts
+from resources.recognition.readings import RegionText
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
+from resources.texts.layers.comparison import SOUND, UNSOUND, compare, layer_figures
+from resources.texts.layers.soundness import unsound
 from resources.texts.plain_text import page_text
-from resources.texts.text_quality import Box, doubtful, doubts, total
+from resources.texts.text_quality import Box, Doubt, by_weight, doubtful, doubts, total
 
 TEXTS_LOOK_RIGHT = Check(
     "texts_look_right",
@@ -31,28 +40,65 @@ _NAMED, _SHOWN = 5, 50
 _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What was read of a page, and its text layer where that is compared."""
+
+    regions: Sequence[Row]
+    page_idx: int
+    layer: str | None
+
+
 class ParsedTexts(RowTable):
     """The text of every page in reading order, without markup. A page without a character is `blank`.
 
-    A text that looks wrong keeps its state: `doubt` and `doubts` say so.
+    A text that looks wrong keeps its state: `doubt` and `doubts` say so. Where the profile asks for it, a page is held
+    against the text layer of its PDF.
     """
 
     table: ClassVar[Table] = TABLES.texts
     code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
-    group: ClassVar[str] = "reading"
-    parents = (OcrResults,)
+    parents = (RawPages, OcrResults)
+    needs: ClassVar[tuple[str, ...]] = ("recognition", "pdf")
     checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
 
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        super().__init__(resources)
+        pdf: Pdf = resources["pdf"]
+        self._compares = pdf.is_compared
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"recognition.expected_scripts": sorted(self._scripts)}
+
+    @property
+    def _scripts(self) -> frozenset[str]:
+        return self.resources["recognition"].expected_scripts
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        return text_layer_settings(self.corpus, shard, "check") if self._compares else {}
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        for row in self.store.read(OcrResults.table.name, shard, ["page_id", "regions", "state", "reason"]).to_pylist():
+        pages = page_rows(self.store, RawPages.table, shard)
+        columns = ["page_id", "regions", "state", "reason"]
+        for page, row in with_parent(self.store, pages, OcrResults.table, shard, columns):
             regions = row["regions"] or []
-            read = [{name: region[name] for name in _COLUMNS} for region in regions]
-            yield RowSpec.after(row, [self.own_recipe, read], {"page_id": row["page_id"]}, regions)
+            read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
+            layer = page["text_layer_id"] if self._compares else None
+            given = _Given(regions, page["page_idx"], layer)
+            made_from = [self.own_recipe, read, *layer_made_from(layer)]
+            yield RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+        layers = self.corpus.text_layers(shard) if any(page.given.layer for page in todo) else None
         for page in todo:
-            text = page_text(region_texts(page.given))
-            found = doubts(text, boxes_of(page.given))
+            readings = region_texts(page.given.regions)
+            text = page_text(readings)
+            found = doubts(text, boxes_of(page.given.regions), self._scripts)
+            compared: Row = {}
+            if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
+                compared, differs = _compared(layer, readings, page.given.regions)
+                found = by_weight([*found, *differs])
             yield (
                 page.id,
                 {
@@ -60,6 +106,7 @@ class ParsedTexts(RowTable):
                     "n_chars": len(text),
                     "doubt": total(found),
                     "doubts": [doubt.says for doubt in found],
+                    **compared,
                     "state": State.OK if text else State.BLANK,
                 },
             )
@@ -82,8 +129,19 @@ class ParsedTexts(RowTable):
             "text": first_text(table, "text"),
             "doubtful": len(wrong),
             "doubtful_share": len(wrong) / table.num_rows if table.num_rows else 0.0,
+            **layer_figures(table),
             **({"doubtful_pages": dg.MetadataValue.table(records)} if records else {}),
         }
+
+
+def _compared(layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row]) -> tuple[Row, list[Doubt]]:
+    """The columns of a page with a text layer, and what the layer says against its reading."""
+    if (reason := unsound(layer)) is not None:
+        return {"text_layer": UNSOUND, "text_layer_reason": reason}, []
+    scale = (layer.width / 1000, layer.height / 1000) * 2
+    boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
+    found = compare(layer, readings, boxes)
+    return {"text_layer": SOUND, "text_layer_distance": found.distance}, found.doubts()
 
 
 def boxes_of(regions: Iterable[Row]) -> list[Box]:
@@ -94,7 +152,13 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
             (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
             len("".join(region["content"].split())),
             region["finish_reason"] == "length",
+            _is_unsure(region),
         )
         for region in regions
         if region["finish_reason"] != "skipped" and region["state"] != State.FAILED
     ]
+
+
+def _is_unsure(region: Row) -> bool:
+    """Whether a region was read in doubt: the reason of one that is `ok` says so."""
+    return region["state"] == State.OK and bool(region["reason"])

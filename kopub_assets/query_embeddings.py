@@ -1,19 +1,15 @@
 """A vector for every query."""
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.materialize.vectors import VectorTable
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.fingerprints import fingerprint
-from resources.pages.queries import SHARD, read_table
+from resources.pages.corpus_sources import queries_source
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
@@ -32,9 +28,7 @@ class QueryEmbeddings(VectorTable):
 
     def source(self, shard: str) -> str:
         """The queries of a shard as they were indexed; those of other shards do not count."""
-        queries = self.corpus.manifest.queries
-        by_shard = _by_shard(self.corpus.manifest.path(queries.file), queries.sha256) if queries else {}
-        return by_shard.get(shard, fingerprint([]))
+        return queries_source(self.corpus.manifest, shard)
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         return len(self.corpus.queries(shard))
@@ -51,12 +45,3 @@ class QueryEmbeddings(VectorTable):
 
     def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
         return self.engine.embed_queries(inputs)
-
-
-@cache
-def _by_shard(path: Path, sha256: str) -> dict[str, str]:
-    """Fingerprints of the queries by shard, read once for all; `sha256` tells one index of a file from the next."""
-    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_table(path).to_pylist():
-        rows[row[SHARD]].append(row)
-    return {shard: fingerprint(queries) for shard, queries in rows.items()}

@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
@@ -14,9 +13,9 @@ from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.fingerprints import fingerprint
-from resources.pages.corpus import PageReader, SourceRow
-from resources.pages.images import inspect
+from resources.pages.corpus import SourceRow
+from resources.pages.page_reader import PageReader, shard_source
+from resources.pages.pixels.images import inspect
 from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES
@@ -32,13 +31,11 @@ class RawPages(RowTable):
 
     table: ClassVar[Table] = TABLES.pages
     code_version: ClassVar[CodeVersion] = CodeVersion("raw_pages", {1: "the first release"})
-    group: ClassVar[str] = "pages"
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
 
     def source(self, shard: str) -> str:
         """The file of a shard as it was indexed."""
-        entry = self.corpus.manifest.shard(shard)
-        return fingerprint([Path(entry.file).name, entry.rows, entry.sha256, entry.duplicates])
+        return shard_source(self.corpus.manifest.shard(shard))
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         return self.corpus.manifest.shard(shard).rows
@@ -54,10 +51,11 @@ class RawPages(RowTable):
                 "sha256": sha256,
                 "n_bytes": None if row.data is None else len(row.data),
                 "license": row.license,
+                "text_layer_id": row.text_layer_id,
                 "source": row.source,
             }
             settled = {"state": State.QUARANTINED, "reason": row.problem} if row.problem else None
-            yield RowSpec(row.page_id, [self.own_recipe, sha256], known, settled=settled)
+            yield RowSpec(row.page_id, [self.own_recipe, sha256, row.text_layer_id], known, settled=settled)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
@@ -65,7 +63,11 @@ class RawPages(RowTable):
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
-        return {"bytes": sum(filter(None, table["n_bytes"].to_pylist())), "formats": dict(formats.most_common())}
+        return {
+            "bytes": sum(filter(None, table["n_bytes"].to_pylist())),
+            "formats": dict(formats.most_common()),
+            "text_layers": table.num_rows - table["text_layer_id"].null_count,
+        }
 
 
 def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:

@@ -1,7 +1,7 @@
 """How well queries find their pages, over all shards, and what changed since the run before."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import dagster as dg
@@ -12,18 +12,19 @@ from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.config.settings import Settings
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
+from resources.figures.choices import Figures
 from resources.pages.corpus import Corpus
 from resources.retrieval.comparison import headline, significant_drops
 from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import ALL, SCORES
 from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.corpus_tables import SCORES as SCORES_TABLE
-from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, Source
 
@@ -33,19 +34,27 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
 
     @score_asset(
         SCORES_TABLE,
-        (TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
-        "search",
+        (
+            *(TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
+            *((FIGURE_VECTORS,) if settings.figures.vectors else ()),
+        ),
         str(VERSION.number),
         inspect.getdoc(_measured),
         "No retriever finds significantly less than before.",
     )
     def materialize(
-        context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, embedding: Embedder, gates: Gates
+        context: dg.AssetExecutionContext,
+        store: ShardStore,
+        corpus: Corpus,
+        embedding: Embedder,
+        figures: Figures,
+        gates: Gates,
     ):
+        kinds = embedding.queries_match - (frozenset() if figures.vectors else {"figure"})
         roots = {asset.table.name: asset for asset in (RawPages, QueryEmbeddings)}
         resources = {"store": store, "corpus": corpus, "embedding": embedding}
         yield from _measured(
-            context, store, corpus, embedding, gates, lambda asset, shard: roots[asset](resources).source(shard)
+            context, store, corpus, embedding, kinds, gates, lambda asset, shard: roots[asset](resources).source(shard)
         )
 
     return materialize
@@ -56,10 +65,13 @@ def _measured(
     store: ShardStore,
     corpus: Corpus,
     embedding: Embedder,
+    kinds: Collection[str],
     gates: Gates,
     sources: Source,
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
+
+    Vectors of figures are one more, where the profile wants them; a page is as near as the nearest of its figures.
 
     Compared with the last run of other vectors or texts, query by query. A release is pushed after
     it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
@@ -69,7 +81,7 @@ def _measured(
     try:
         with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
             check = CorpusCheck(store, sources)
-            searched = SearchedCorpus(store, corpus.manifest.keys, embedding.queries_match, embedding.dim, check)
+            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check)
             measured = measure(store, searched, bool(gates.override), context.log.info)
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")

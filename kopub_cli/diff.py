@@ -1,7 +1,7 @@
 """`kopub diff`: a shard before and after an upgrade."""
 
 import json
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,13 +18,11 @@ from resources.printable import visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kopub_assets.upgrades.table_versions import Versions
     from resources.diff.compare import PageDiff, ShardDiff
     from resources.diff.damage import Damage
     from resources.diff.html import Picture, Upgrade
     from resources.pages.corpus import Corpus
     from resources.recognition.read_regions import ReadRegion
-    from resources.store.shard_store import ShardStore
 
 _LISTED = 20
 """Pages on a terminal; the files have them all."""
@@ -56,9 +54,10 @@ def diff(
     a text is the number of characters lost, changed or added, and ten for
     every number that is another.
     """
+    from kopub_assets.upgrades.shard_diff import compared_tables, upgrades_between
     from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, edition
     from resources.config.settings import load_settings
-    from resources.diff.compare import VECTORS, compare
+    from resources.diff.compare import compare
     from resources.diff.html import render
     from resources.files import replace_bytes
     from resources.store.corpus_tables import TABLES
@@ -71,9 +70,8 @@ def diff(
         raise KopubError(f"{old} and {new} are two shards: name two versions of one")
     settings.corpus.manifest.shard(shard)
     versions = edition(store, shard, old_name), edition(store, shard, new_name)
-    same = {asset for asset in VECTORS if versions[0].get(asset) == versions[1].get(asset)}
-    tables = [_tables(store, shard, version, same) for version in versions]
-    upgrades = _upgrades(store, shard, *versions)
+    tables = compared_tables(store, shard, *versions)
+    upgrades = upgrades_between(store, shard, *versions)
     found = compare(*tables)
     if html is not None:
         raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
@@ -92,40 +90,6 @@ def diff(
 def _addressed(address: str, version: str) -> tuple[str, str]:
     shard, _, named = address.partition("@")
     return shard, named or version
-
-
-def _tables(store: "ShardStore", shard: str, versions: "Versions", left_out: Set[str]) -> "dict[str, pa.Table]":
-    from resources.store.corpus_tables import TABLES
-
-    columns = {
-        TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
-        TABLES.regions.name: ["page_id", "regions", "state"],
-        TABLES.readings.name: ["page_id", "regions", "state"],
-        TABLES.texts.name: ["page_id", "state"],
-    }
-    for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors):
-        columns[vectors.name] = [vectors.key, "vector", "state"]
-    return {
-        asset: store.read(asset, shard, columns[asset], version)
-        for asset, version in versions.items()
-        if asset in columns and asset not in left_out
-    }
-
-
-def _upgrades(store: "ShardStore", shard: str, old: "Versions", new: "Versions") -> "list[Upgrade]":
-    """The tables that differ between two versions of a shard, with the settings that differ."""
-    from kopub_assets.graph import GRAPH
-    from kopub_assets.upgrades.plan import differences
-    from resources.diff.html import Upgrade
-    from resources.store.lineage_rows import MADE_WITH
-
-    found = []
-    for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
-        before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
-        section = GRAPH.by_name[asset].engine_section or asset
-        lines = tuple(map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section)))
-        found.append(Upgrade(asset, before["recipe"], after["recipe"], lines))
-    return found
 
 
 def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":

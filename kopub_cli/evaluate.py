@@ -1,6 +1,5 @@
 """`kopub evaluate`: how well profiles read pages with known answers."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 
@@ -40,12 +40,12 @@ def evaluate(
     below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
     nothing, and a new scorer scores what was read before.
     """
+    if benchmark == "list":
+        return _list(as_json)
     from kopub_cli.display.evaluation_report import as_json_values, show
     from resources.evaluation.runs.home import Asked
 
     out = Console(stderr=as_json)
-    if benchmark == "list":
-        return _list(table_console())
     asked = Asked(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     with _told_when_stopped():
@@ -58,14 +58,18 @@ def evaluate(
         write_page(html, known, evaluated, pages)
         out.print(f"{html}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
-        typer.echo(json.dumps(as_json_values(asked, known, evaluated), ensure_ascii=False, indent=1))
+        print_json(as_json_values(asked, known, evaluated))
     else:
         show(known, evaluated, table_console())
 
 
-def _list(out: Console) -> None:
+def _list(as_json: bool) -> None:
     from resources.evaluation.registry import ADAPTERS
 
+    if as_json:
+        print_json([{"benchmark": name, "says": adapter.says} for name, adapter in ADAPTERS.items()])
+        return
+    out = table_console()
     for name, adapter in ADAPTERS.items():
         out.print(f"{name:<14}{adapter.says}", markup=False, highlight=False, soft_wrap=True)
 

@@ -1,12 +1,16 @@
 """`kopub index` and `kopub shards`: what the corpus is, and the partitions that it makes."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kopub_cli.display.as_json import print_json
 from resources.errors import SourceError
 from resources.pages.documents.pdf import DPI
+from resources.printable import counted
 
 if TYPE_CHECKING:
     from resources.pages.manifest import Manifest
@@ -18,31 +22,56 @@ DPI_HELP = "Dots per inch that pages of PDFs are drawn at."
 def index(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)],
     dpi: Annotated[int, typer.Option(min=1, help=DPI_HELP)] = DPI,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; what is done goes to standard error.")
+    ] = False,
 ) -> None:
     """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of documents into $KOPUB_HOME/rendered, once."""
-    from resources.config.settings import load_settings
+    from resources.config.located import locate
 
-    index_source(source, load_settings().home, dpi)
-    typer.echo("next: kopub run, or kopub plan for what it will make")
+    home = locate(os.environ).home
+    manifest = index_source(source, home, dpi, _to_stderr if as_json else typer.echo)
+    if as_json:
+        print_json({"home": str(home), **_described(manifest), "next": "kopub run"})
+    else:
+        typer.echo("next: kopub run, or kopub plan for what it will make")
 
 
-def index_source(source: str, home: Path, dpi: int) -> "Manifest":
-    """Index `source` into `home` and say so. Raises `SourceError`, `StoreError`."""
+def _described(manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "source": manifest.location,
+        "shards": [{"key": shard.key, "file": shard.file, "pages": shard.rows} for shard in manifest.shards],
+        "pages": manifest.rows,
+        "queries": manifest.queries.rows if manifest.queries else 0,
+    }
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def index_source(source: str, home: Path, dpi: int, say: Callable[[str], Any] = typer.echo) -> "Manifest":
+    """Index `source` into `home`, and `say` so. Raises `SourceError`, `StoreError`."""
     from resources.pages import indexing
 
     if not source.strip():
         raise SourceError("the source is empty: name a folder, a file or a Hub dataset")
-    manifest = indexing.index(source, home, typer.echo, dpi)
-    queries = manifest.queries.rows if manifest.queries else 0
-    typer.echo(f"{home}: {len(manifest.shards)} shards, {manifest.rows:,} pages, {queries} queries")
+    manifest = indexing.index(source, home, say, dpi)
+    queries = counted(manifest.queries.rows if manifest.queries else 0, "query", "queries")
+    say(f"{home}: {counted(len(manifest.shards), 'shard')}, {counted(manifest.rows, 'page')}, {queries}")
     return manifest
 
 
 def shards(
     as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: their files and pages too.")] = False,
 ) -> None:
     """Name the shards of the corpus."""
-    from resources.config.settings import load_settings
+    from resources.config.located import locate
 
-    keys = load_settings().corpus.manifest.keys
+    manifest = locate(os.environ).manifest
+    keys = manifest.keys
+    if as_json:
+        print_json(_described(manifest))
+        return
     typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))

@@ -1,13 +1,17 @@
 """What the commands know of the indexed corpus: whose tables are in the store, and the command that makes them."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from resources.errors import KopubError
 
 if TYPE_CHECKING:
+    from resources.config.located import Located
     from resources.config.settings import Settings
-    from resources.store.table_source import CorpusCheck
+    from resources.pages.manifest import Manifest
+    from resources.store.table_source import CorpusCheck, Source
+    from resources.store.table_store import TableStore
 
 COMMAND = "kopub run"
 """Makes or goes on with every table of the indexed corpus."""
@@ -23,17 +27,33 @@ def open_settings() -> "Settings":
     return settings
 
 
-def corpus_check(settings: "Settings") -> "CorpusCheck":
+def open_located() -> "Located":
+    """The home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
+    from resources.config.located import locate
+    from resources.store.reachable import require_reachable
+
+    located = locate(os.environ)
+    require_reachable(located.store_url)
+    return located
+
+
+def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
     """Tells tables of the indexed corpus from those of another one."""
-    from kopub_assets.upgrades.stale_scan import sources_of
+    from resources.pages.corpus_sources import corpus_source
     from resources.store.table_source import CorpusCheck
 
-    return CorpusCheck(settings.store, sources_of(settings.resources))
+    def of_other_assets() -> "Source":
+        from kopub_assets.upgrades.stale_scan import sources_of
+        from resources.config.settings import load_settings
+
+        return sources_of(load_settings().resources)
+
+    return CorpusCheck(store, corpus_source(manifest, of_other_assets))
 
 
 def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
     """Raise `KopubError` when a table of the corpus's shards was made from another corpus."""
-    is_of_corpus = corpus_check(settings).look()
+    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
     for asset in assets:
         published = settings.store.published(asset)
         other = [key for key in settings.corpus.manifest.keys if key in published and not is_of_corpus(asset, key)]

@@ -112,7 +112,7 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
 
 def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("region", "label", "score", "box in pixels", "state", "text"):
+    for name in ("region", "label", "score", "box in pixels", "read by", "state", "text"):
         table.add_column(
             name, justify="right" if name in ("region", "score") else "left", overflow="fold", no_wrap=name != "text"
         )
@@ -121,10 +121,14 @@ def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
         score = "" if region["score"] is None else f"{region['score']:.2f}"
         ended = ": ".join(visible(part, _CONTENT) for part in (region["state"], region["reason"]) if part)
         text = visible(region["content"] or "", _CONTENT)
-        cells = (str(region["index"]), visible(region["label"], _CONTENT), score, box, ended, text)
+        cells = (str(region["index"]), visible(region["label"], _CONTENT), score, box, _origin(region), ended, text)
         table.add_row(*map(Text, cells))
     out.print()
     out.print(table)
+
+
+def _origin(region: dict[str, Any]) -> str:
+    return (region["origin"] or "").replace("_", " ")
 
 
 def _show_step(step: dict[str, Any], out: Console) -> None:
@@ -176,7 +180,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     """
     from PIL import Image
 
-    from resources.pages.images import decode
+    from resources.pages.pixels.images import decode
     from resources.recognition.crops import pixel_box
 
     source = shown["source"]

@@ -8,6 +8,7 @@ from dotenv import load_dotenv
 from rich.console import Console
 
 from kopub_cli import (
+    browse,
     costs,
     diff,
     doctor,
@@ -20,6 +21,7 @@ from kopub_cli import (
     profile,
     publish,
     pull,
+    read,
     run,
     search,
     serve,
@@ -55,26 +57,25 @@ def kopub(
     """Make text and vectors of pages, search them, see where they come from, release them."""
 
 
-# In the order of work.
-app.command()(pull.pull)
-app.command()(doctor.doctor)
-app.command()(run.run)
-app.command()(index.index)
-app.command()(index.shards)
-app.command()(plan.plan)
-app.command()(status.status)
-app.command()(search.search)
-app.command()(search.search_page)
-app.command()(doubts.doubts)
-app.command()(evaluate.evaluate)
-app.command()(lineage.lineage)
-app.command()(diff.diff)
-app.command()(costs.costs)
-app.command()(profile.profile)
-app.command()(export.export)
-app.command()(publish.publish)
-app.command()(verify.verify)
-app.add_typer(serve.app, name="serve")
+_MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
+    "Make",
+    "Look",
+    "Judge and compare",
+    "Give away",
+    "The machine",
+)
+"""The panels of `kopub --help`; panels and the commands in them come in the order of work."""
+
+for panel, commands in (
+    (_MAKE, (run.run, index.index, plan.plan)),
+    (_LOOK, (status.status, search.search, browse.browse, read.read, lineage.lineage, index.shards)),
+    (_JUDGE, (doubts.doubts, evaluate.evaluate, diff.diff, costs.costs)),
+    (_GIVE, (export.export, publish.publish, verify.verify)),
+    (_MACHINE, (doctor.doctor, pull.pull, profile.profile)),
+):
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
 def main() -> None:

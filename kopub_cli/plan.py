@@ -51,7 +51,7 @@ def untested(settings: "Settings") -> bool:
     """Whether the profile uses a GPU, and one of its engines was never tested as it is."""
     from resources.store import self_tests
 
-    engines = settings.engines.values()
+    engines = [engine for section, engine in settings.engines.items() if section in self_tests.TESTED]
     return any(each.gpus and self_tests.find(settings.home, each.recipe()) is None for each in engines)
 
 
@@ -61,15 +61,16 @@ def planned(settings: "Settings") -> dict[str, Any]:
     from kopub_assets.upgrades.stale_scan import survey
     from resources.store.footer_cache import FooterCache
 
-    plans = survey(settings.resources, FooterCache(settings.store)).plans()
+    scan = survey(settings.resources, FooterCache(settings.store))
     assets = []
-    for each in plans:
+    for each in scan.plans():
         shards = {str(standing): list(keys) for standing, keys in each.shards.items()}
         assets.append({**asdict(each), "shards": shards})
     return {
         "profile": settings.profile_name,
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
+        "off": dict(scan.off),
         **{name: _sum(assets, name) for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")},
     }
 
@@ -121,6 +122,8 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
             in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
         )
     out.print(table)
+    for asset, why in shown["off"].items():
+        out.print(f"{asset}: off, {why}", markup=False, highlight=False, soft_wrap=True)
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
             out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)

@@ -58,7 +58,7 @@ def _run(settings: "Settings", home: "SampleHome"):
     from kopub_cli.display.profiled import stages_to_run
     from resources.profiling.observer import Observer
 
-    words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run())]
+    words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
     log = home.folder / "run.log"
     with Observer() as observer, log.open("wb") as output:

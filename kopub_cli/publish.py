@@ -1,36 +1,63 @@
 """`kopub publish`: the release, to the repository that the profile configures."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kopub_cli.display.as_json import print_json
 from kopub_cli.indexed_corpus import open_settings, require_indexed
+
+if TYPE_CHECKING:
+    from resources.release.card.fitness import Fitness
 
 
 def publish(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the repository lacks.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the gates, and what the repository lacks if one is configured.")
+    ] = False,
     tag: Annotated[str, typer.Option(help="Name of the tag; made from the contents when left out.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON object instead of lines.")] = False,
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
     from kopub_assets.hf_release import HfRelease
+    from resources.release.hub.publishing import fitness_of, whole
     from resources.release.hub.publishing import publish as push
-    from resources.release.hub.publishing import require_fit, whole
     from resources.store.corpus_tables import RELEASED_FILES
 
     settings = open_settings()
     require_indexed(settings, [RELEASED_FILES.name])
     about = HfRelease(settings.resources).about()
     if dry_run:
-        found = settings.hub.difference(whole(about, settings.release, settings.store), _say)
-        for line in found.lines():
-            typer.echo(line)
-        require_fit(about, settings.release)
+        files = whole(about, settings.release, settings.store)
+        lines = list(settings.hub.difference(files, _say).lines()) if settings.hub.repo else None
+        fit = fitness_of(about, settings.release)
+        if as_json:
+            print_json({"repo": settings.hub.repo or None, "difference": lines, "closed": fit.closed, **asdict(fit)})
+        else:
+            _show(fit, lines)
+        if fit.closed:
+            raise typer.Exit(1)
         return
     pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
     for line in pushed.difference.lines():
         typer.echo(line)
     tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, for the release lacks shards of the corpus"
     typer.echo(f"{pushed.url}{tagged}")
+
+
+def _show(fit: "Fitness", difference: list[str] | None) -> None:
+    for line in difference or ():
+        typer.echo(line)
+    if difference is None:
+        typer.echo("no repository: set hub.repo in the profile to compare with one, and to publish")
+    for gate, problems, reason in (
+        ("gates.override", fit.quality, fit.override),
+        ("gates.license_override", fit.licences, fit.license_override),
+    ):
+        for problem in problems:
+            typer.echo(f"overlooked, {gate} says {reason!r}: {problem}" if reason else f"closed: {problem}")
+    typer.echo("the gates are closed; a reason in the override opens them" if fit.closed else "the gates are open")
 
 
 def _say(line: str) -> None:

@@ -13,6 +13,7 @@ from kopub_cli.display.console import table_console
 from kopub_cli.index import DPI_HELP, SOURCE_HELP, index_source
 from resources.errors import STOPPED_BY_HAND, KopubError
 from resources.pages.documents.pdf import DPI
+from resources.printable import counted
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -68,7 +69,10 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     require_reachable(settings.store.url)
     definitions = definitions_of(settings)
     keys = settings.corpus.manifest.keys
-    names = [key.to_user_string() for key in definitions.resolve_asset_graph().toposorted_asset_keys]
+    graph = definitions.resolve_asset_graph()
+    made = graph.materializable_asset_keys
+    names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in made]
+    _refuse_off(settings, wanted)
     assets = chosen(names, wanted, "asset")
     of_shards = chosen(keys, _listed(shards, keys), "shard")
     forecast = _forecast(settings, assets, of_shards)
@@ -83,12 +87,19 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     for line in failures:
         out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     if failures:
-        raise KopubError(f"{_counted(len(failures))} failed; what was finished is kept: run the same command again")
-    out.print("next: kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
+        raise KopubError(
+            f"{counted(len(failures), 'shard')} failed; what was finished is kept: run the same command again"
+        )
+    out.print("next: kopub browse, kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
 
 
-def _counted(shards: int) -> str:
-    return f"{shards} shard{'' if shards == 1 else 's'}"
+def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
+    """Raise `KopubError` for an asset that the profile wants nothing of."""
+    from kopub_assets.graph import GRAPH
+
+    for name, why in GRAPH.off(settings.resources).items():
+        if name in wanted:
+            raise KopubError(f"{name} is off: {why}; docs/figures.md turns it on")
 
 
 def _listed(shards: str, keys: Sequence[str]) -> list[str]:
@@ -142,7 +153,7 @@ def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence
 
     rows = sum(stage.rows for stage in forecast.stages.values())
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
-    what = f"{pages:,} pages in {_counted(len(shards))} by the profile {settings.profile_name}"
+    what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
     if rows:
         known = all(stage.measured or not stage.rows for stage in forecast.stages.values())
         by = "by what rows cost so far" if known else "by what rows cost elsewhere"

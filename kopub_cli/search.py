@@ -1,92 +1,77 @@
-"""`kopub search` and `kopub search-page`: pages that answer a question."""
+"""`kopub search`: pages that answer a question."""
 
 import json
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.indexed_corpus import corpus_check, open_settings
-from resources.errors import ConfigError
+from kopub_cli.indexed_corpus import open_settings
 from resources.printable import blanked
-from resources.search.search_options import MOST, By
+from resources.search.search_options import MOST, Mode, Where
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.search.searcher import Answer, Hit, Searcher
-
-_PORT = 3030
-"""Beside the UI's 3000."""
+    from resources.search.answers import Answer, Hit
+    from resources.search.searcher import Searcher
 
 
 def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, in quotes.")] = "",
     top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
-    by: Annotated[By | None, typer.Option(help="Vectors to compare with; by default all that can be.")] = None,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="How pages are ranked; by default what was measured best on this corpus.", show_choices=True),
+    ] = None,
+    document: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only pages of this document; more than once for more.")
+    ] = None,
+    shard: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only pages of this shard; more than once for more.")
+    ] = None,
+    has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
+    has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Find the pages that answer QUERY in the vectors made so far."""
-    from resources.search.searcher import as_json
+    """Find the pages that answer QUERY in what was made so far."""
+    from resources.search.answers import as_json
 
-    answer = searcher_of(open_settings()).search(query, top, by)
+    where = Where(frozenset(document or ()), frozenset(shard or ()), has_table, has_figure)
+    answer = searcher_of(open_settings()).search(query, top, mode, where)
     if as_json_values:
         typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
     else:
         _show(answer, Console(highlight=False))
 
 
-def search_page(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = _PORT,
-) -> None:
-    """Serve a page to search with on this machine, until Ctrl-C."""
-    import socket
-
-    import uvicorn
-
-    from resources.search.web import search_app
-
-    settings = open_settings()
-    app = search_app(searcher_of(settings), settings.corpus)
-    with socket.socket() as listening:
-        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
-        if os.name == "posix":
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
-        typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
-        # The server ends by itself, and raises the signal again for others.
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
-
-
 def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
-    from resources.search.searcher import Searcher
+    from kopub.searching import home_searcher
 
-    return Searcher(
-        settings.store,
-        settings.corpus.manifest.keys,
-        settings.embedding,
-        settings.profile_name,
-        settings.home / "search",
-        corpus_check(settings),
-    )
+    return home_searcher(settings, settings.corpus, settings.store, lambda line: typer.echo(line, err=True))
 
 
 def _show(answer: "Answer", out: Console) -> None:
+    if not answer.hits:
+        out.print(_nothing(answer))
+    elif answer.matches_well is False:
+        out.print("Nothing matches well. The nearest pages are:", style="yellow")
     for hit in answer.hits:
         out.print(_headline(hit), soft_wrap=True)
         out.print(_passage(hit), soft_wrap=True)
         out.print()
-    if not answer.hits:
-        out.print("No page has a vector to compare with.")
+    why = f" ({answer.chosen}); --mode chooses another" if answer.chosen else ""
+    out.print(f"ranked by {answer.mode}{why}", style="dim", markup=False, soft_wrap=True)
     for note in answer.notes:
         out.print(note, style="yellow", markup=False, soft_wrap=True)
+
+
+def _nothing(answer: "Answer") -> str:
+    if not answer.searched:
+        return "There is no page to search."
+    is_of_words = answer.mode is Mode.BM25
+    return "No page that is searched has a word of the question." if is_of_words else "No page is as asked for."
 
 
 def _headline(hit: "Hit") -> Text:

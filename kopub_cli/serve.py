@@ -1,12 +1,14 @@
 """`kopub serve`: the model servers that run on this machine."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
 from resources.errors import EngineError
+from resources.printable import counted
 from resources.vllm.running_servers import RunningServer, servers
 from resources.vllm.running_servers import stop as stop_server
 
@@ -14,9 +16,14 @@ app = typer.Typer(no_args_is_help=True, help="The model servers that run on this
 
 
 @app.command()
-def status() -> None:
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
+) -> None:
     """List the servers, who uses them, and when they will be stopped."""
     out, running = table_console(), servers()
+    if as_json:
+        print_json([_values(server) for server in running])
+        return
     if not running:
         out.print("No model server runs; the next materialization that needs one starts it.")
         return
@@ -53,7 +60,21 @@ def stop(
         typer.echo(f"stopped {running.key[:6]} {running.specification.model}")
 
 
+def _values(server: RunningServer) -> dict[str, Any]:
+    logs = [str(server.folder.log(index)) for index in range(server.specification.replicas)]
+    return {
+        "server": server.key[:6],
+        "model": server.specification.model,
+        "state": server.state.phase,
+        "idle_seconds_left": server.idle_left,
+        "restarts": len(server.state.restarts),
+        "gpus": list(server.specification.gpus),
+        "used_by": [str(user) for user in server.users],
+        "logs": logs,
+    }
+
+
 def _condition(server: RunningServer) -> str:
     left = server.idle_left
-    restarts = f", {len(server.state.restarts)} restarts" if server.state.restarts else ""
+    restarts = f", {counted(len(server.state.restarts), 'restart')}" if server.state.restarts else ""
     return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"

@@ -2,15 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
-from resources.printable import visible
+from resources.printable import counted, visible
 from resources.states import FINAL, LOST, State, count_states
 
 if TYPE_CHECKING:
@@ -22,48 +24,99 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 """Lost pages on a terminal; the tables have them all."""
+_HOW = ("missing", "stale")
+"""How a table stands that is to be made."""
 
 
-def status() -> None:
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
     """Show what was made, from which corpus, where it lies, and what to run next."""
-    show_status(open_settings(), table_console())
+    settings = open_settings()
+    if as_json:
+        print_json(status_values(settings))
+    else:
+        show_status(settings, table_console())
+
+
+def status_values(settings: "Settings") -> dict[str, Any]:
+    """What `show_status` prints, as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
+    from kopub_cli.display.score_lines import reading_values, retrieval_values
+
+    found = _Found.of(settings)
+    store, keys = settings.store, settings.corpus.manifest.keys
+    todo = _counts_to_do(found.assets)
+    return {
+        "profile": settings.profile_name,
+        "corpus": settings.corpus.manifest.location,
+        "tables": store.url,
+        "release": str(settings.release.folder),
+        "shards": len(keys),
+        "assets": [each.values(found.last) for each in found.assets],
+        "lost": _pages_in(store, found.assets, LOST),
+        "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
+        "unfinished": list(map(asdict, found.unfinished)),
+        "retrieval": retrieval_values(store, keys, found.is_of_corpus),
+        "reading": reading_values(settings, found.is_of_corpus),
+        "last_run": found.last
+        and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
+        "to_do": todo,
+        "next": COMMAND if any(todo.values()) else None,
+    }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is of the indexed corpus: the tables by asset, what a run left unfinished, and the last run."""
+
+    assets: "Sequence[_AssetStatus]"
+    unfinished: "Sequence[_Unfinished]"
+    last: "LastRun | None"
+    is_of_corpus: "IsOfCorpus"
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "_Found":
+        from kopub_assets.upgrades.stale_scan import survey
+        from resources.store import ledger
+        from resources.store.footer_cache import FooterCache
+
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+        scan = survey(settings.resources, FooterCache(settings.store))
+        assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
+        unfinished = list(_unfinished(settings, scan, is_of_corpus))
+        worked_on = {each.asset: set(each.made) for each in assets}
+        for each in unfinished:
+            worked_on[each.asset].add(each.shard)
+        return cls(assets, unfinished, ledger.last_run(settings.store, worked_on), is_of_corpus)
 
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables of the indexed corpus, the rows that were lost, what is to be done, and where all lies."""
-    from kopub_assets.upgrades.stale_scan import survey
-    from resources.store import ledger
-    from resources.store.footer_cache import FooterCache
+    from kopub_cli.display.score_lines import reading_lines, retrieval_lines
 
-    store = settings.store
-    is_of_corpus = corpus_check(settings).look()
-    scan = survey(settings.resources, FooterCache(store))
-    assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
-    unfinished = list(_unfinished(settings, scan, is_of_corpus))
-    worked_on = {each.asset: set(each.made) for each in assets}
-    for each in unfinished:
-        worked_on[each.asset].add(each.shard)
-    last = ledger.last_run(store, worked_on)
+    found = _Found.of(settings)
+    store, assets, is_of_corpus, last = settings.store, found.assets, found.is_of_corpus, found.last
     out.print(_table(settings, assets, last))
     for line in _of_another_corpus(settings, assets):
         out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for lines, more in (
+    for pages, more in (
         (_pages_in(store, assets, LOST), "that failed or are quarantined"),
         (_pages_in(store, assets, (State.PARTIAL,)), "that were read in part"),
     ):
-        for line in lines[:_LISTED]:
+        for page in pages[:_LISTED]:
+            line = visible("{page_id} {state} in {asset}, {shard}: {reason}".format(**page))
             out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-        if len(lines) > _LISTED:
-            out.print(f"and {len(lines) - _LISTED:,} more {more}", style="yellow", highlight=False)
-    for each in unfinished:
+        if len(pages) > _LISTED:
+            out.print(f"and {len(pages) - _LISTED:,} more {more}", style="yellow", highlight=False)
+    for each in found.unfinished:
         counts = f"{each.finished:,} of {each.rows:,} rows"
         line = f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run"
         out.print(line, highlight=False, soft_wrap=True)
-    for found, dropped in (
+    for lines, dropped in (
         retrieval_lines(store, settings.corpus.manifest.keys, is_of_corpus),
         reading_lines(settings, is_of_corpus),
     ):
-        for line in found:
+        for line in lines:
             out.print(line, markup=False, highlight=False, soft_wrap=True)
         for line in dropped:
             out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
@@ -102,10 +155,23 @@ class _AssetStatus:
         other = [shard for shard in shards if shard not in made]
         return cls(asset, made, stale, len(settings.corpus.manifest.keys) - len(made), other, rows, states)
 
+    def values(self, last: "LastRun | None") -> dict[str, Any]:
+        """As JSON values: tables by how they stand, rows by state, and what the last run computed."""
+        return {
+            "asset": self.asset,
+            "made": len(self.made),
+            "stale": self.stale,
+            "missing": self.missing,
+            "of_another_corpus": len(self.other),
+            "rows": self.rows,
+            "states": {state.value: self.states[state] for state in State} if self.states else None,
+            "computed": last.rows[self.asset] if last else None,
+        }
+
 
 def _table(settings: "Settings", assets: Sequence[_AssetStatus], last: "LastRun | None") -> Table:
     keys = settings.corpus.manifest.keys
-    title = f"{len(keys)} shards, profile {settings.profile_name}"
+    title = f"{counted(len(keys), 'shard')}, profile {settings.profile_name}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("asset", no_wrap=True)
     for column in ("made", "stale", "rows", *State, "computed"):
@@ -122,78 +188,35 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
     other = sum(len(each.other) for each in assets)
     if other:
         yield (
-            f"{other} tables in the store are of another corpus than {settings.corpus.manifest.location}: "
-            "they count as missing, and making them anew replaces them"
+            f"{counted(other, 'table')} in the store {'is' if other == 1 else 'are'} of another corpus than "
+            f"{settings.corpus.manifest.location}: counted as missing, and replaced when made anew"
         )
 
 
 def _to_do(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
     """The command that makes what is missing, stale or failed; or that there is nothing to do."""
-    counts = {
-        "missing": sum(each.missing for each in assets),
-        "stale": sum(each.stale for each in assets),
-    }
-    todo = [f"{count} tables are {how}" for how, count in counts.items() if count]
-    failed = sum(each.states[State.FAILED] for each in assets)
-    if failed:
-        todo.append(f"{failed} rows failed and are tried again")
+    counts = _counts_to_do(assets)
+    are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
+    todo = [says for how, says in are.items() if counts[how]]
+    if failed := counts["failed"]:
+        todo.append(f"{counted(failed, 'row')} failed and {'is' if failed == 1 else 'are'} tried again")
     if todo:
         yield f"next     {COMMAND}  ({', '.join(todo)})"
     else:
         yield "next     nothing: every table is current, and another run would compute nothing"
 
 
-def retrieval_lines(
-    store: "ShardStore", keys: Sequence[str], is_of_corpus: "IsOfCorpus"
-) -> tuple[list[str], list[str]]:
-    """How well queries find their pages, if that was measured; and what they find significantly less well now.
-
-    Scores of tables that are of another corpus, or were replaced since, are not shown.
-    """
-    from resources.retrieval.comparison import headline, significant_drops
-    from resources.retrieval.run_history import ALL, HISTORY, SCORES
-    from resources.store.schemas import RETRIEVAL_SCORES
-
-    if not store.has(SCORES, ALL):
-        return [], []
-    scores = store.read(SCORES, ALL)
-    if not scores.schema.equals(RETRIEVAL_SCORES) or not scores.num_rows:
-        return [], []
-    if not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
-        return [f"scores   none of the tables as they are now: materialize {SCORES}"], []
-    shown = ("ndcg@10", "recall@1", "recall@5", "recall@10")
-    each = [
-        f"{retriever} {' '.join(f'{means[metric]:.3f}' for metric in shown)}"
-        for retriever, means in headline(scores).items()
-    ]
-    return [f"scores   {', '.join(each)} (nDCG@10, recall@1, 5, 10)"], significant_drops(scores)
+def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
+    return {
+        "missing": sum(each.missing for each in assets),
+        "stale": sum(each.stale for each in assets),
+        "failed": sum(each.states[State.FAILED] for each in assets),
+    }
 
 
-def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
-    """How well the pages with known answers are read, if that was measured; and what is read worse than before."""
-    from resources.evaluation.runs.comparison import headline, significant_drops
-    from resources.evaluation.runs.run_history import HISTORY
-    from resources.scores.history import ALL
-    from resources.store.corpus_tables import OCR_SCORES
-
-    store = settings.store
-    if settings.corpus.gold is None or not store.has(OCR_SCORES.name, ALL):
-        return [], []
-    scores = store.read(OCR_SCORES.name, ALL)
-    if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:
-        return [], []
-    if not HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus):
-        return [f"reading  none of the tables as they are now: materialize {OCR_SCORES}"], []
-    each = [
-        f"{row['benchmark']} {row['metric']} {row['value']:.3f} of {row['samples']} samples, {row['lost']} not read"
-        for row in headline(scores)
-    ]
-    return [f"reading  {'; '.join(each)}"], significant_drops(scores)
-
-
-def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[str]:
-    """A line for every page in one of the states, where it got there first."""
-    lines: dict[str, str] = {}
+def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
+    """Every page in one of the states, where it got there first."""
+    pages: dict[str, dict[str, Any]] = {}
     for each in assets:
         if not any(each.states[state] for state in states):
             continue
@@ -201,8 +224,8 @@ def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Seque
             if "page_id" in store.columns(each.asset, shard):
                 for row in store.read(each.asset, shard, ["page_id", "state", "reason"]).to_pylist():
                     if row["state"] in states:
-                        lines.setdefault(row["page_id"], f"{row['state']} in {each.asset}, {shard}: {row['reason']}")
-    return [visible(f"{page_id} {end}") for page_id, end in lines.items()]
+                        pages.setdefault(row["page_id"], {**row, "asset": each.asset, "shard": shard})
+    return list(pages.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +240,7 @@ class _Unfinished:
 
 def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_Unfinished]:
     from resources.store.corpus_tables import TABLES
-    from resources.store.shard_store import JOURNAL
+    from resources.store.table_store import JOURNAL
 
     store = settings.store
     for asset in scan.standings:

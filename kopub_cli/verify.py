@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
+from kopub_cli.display.as_json import print_json
+
 
 def verify(
     release: Annotated[
         str, typer.Argument(metavar="RELEASE", help="Folder of a release, or a dataset repository, `owner/name`.")
     ],
     revision: Annotated[str, typer.Option(help="Tag, branch or commit of a repository.")] = "main",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check files, hashes, counts, columns and joins of RELEASE, and that every row loads; a line a problem."""
     from resources.release.loading import count_apart
@@ -17,10 +20,14 @@ def verify(
     from resources.release.verify import verify as problems_of
 
     folder = fetched(release, revision)
-    found = 0
+    found = []
     for problem in problems_of(folder, count=count_apart):
-        typer.echo(problem)
-        found += 1
+        found.append(problem)
+        if not as_json:
+            typer.echo(problem)
+    if as_json:
+        print_json({"release": str(folder), "sound": not found, "problems": found})
+    elif not found:
+        typer.echo(f"{folder} is sound")
     if found:
         raise typer.Exit(1)
-    typer.echo(f"{folder} is sound")

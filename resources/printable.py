@@ -1,7 +1,8 @@
 """Data of a corpus where a person reads it: as it is, but nothing in it steers a terminal or turns its writing.
 
 `visible` is for a value on a line of its own or in a sentence, `quoted` for an id in a sentence that must show where
-it ends, `blanked` for a text in which places are marked, `first_line` for what a library said.
+it ends, `blanked` for a text in which places are marked, `first_line` for what a library said, `counted` for a number
+of things.
 """
 
 ELLIPSIS = "…"
@@ -28,6 +29,11 @@ def quoted(text: str, most: int = 40) -> str:
 def blanked(text: str) -> str:
     """`text` at its length, with a blank for everything that does not print: places in it stay where they are."""
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 page`, `2 pages`, `1,000 pages`; `many` where it is no plain plural."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def first_line(error: Exception | str) -> str:

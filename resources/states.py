@@ -1,7 +1,7 @@
 """The states a page, region or query can end in; there is no other, and no gap."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 
@@ -30,3 +30,14 @@ def count_states(states: Iterable[str]) -> dict[str, int]:
     """How many rows ended in each state; every state is a key, so that zeros plot too."""
     seen = Counter(states)
     return {state.value: seen[state.value] for state in State}
+
+
+def decisive(states: Mapping[str, str]) -> str | None:
+    """The asset that a page's state is taken from, of its states by asset in the order the assets are made.
+
+    It is the first that lost the page, lost a part of it, or found nothing; None where all are ok.
+    """
+    for ends in (LOST, (State.PARTIAL,), (State.BLANK,)):
+        if ended := next((asset for asset, state in states.items() if state in ends), None):
+            return ended
+    return None

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # A whole graph through Dagster costs a second and more; those of tests/assets alone are of the inner loop.
         if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
-        waits = item.get_closest_marker("services") or item.get_closest_marker("vllm")
+        waits = any(item.get_closest_marker(name) for name in ("services", "vllm", "browser"))
         item.add_marker(pytest.mark.xdist_group("services" if waits else item.path.stem))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from resources.config.engines import PROTOCOLS, find_engines, load_engine
+from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.environment import VARIABLES
 from resources.config.field_text import alternatives, is_model, limit_text, type_text
 from resources.config.profile import OTHERS, PLACES, VALUES, profile_model
@@ -73,7 +73,9 @@ def _engine_section(section: str) -> Iterator[str]:
     """The engines of this project; those of other packages are in their own documentation."""
     found = find_engines()
     yield f"## `{section}`\n"
-    yield f"{_summary(PROTOCOLS[section])} The engine is one of the following, or of another package (`extend.md`).\n"
+    left_out = f" Left out, it is `{LEFT_OUT[section]}`." if section in LEFT_OUT else ""
+    choice = f"The engine is one of the following, or of another package (`extend.md`).{left_out}"
+    yield f"{_summary(PROTOCOLS[section])} {choice}\n"
     for name, points in found[section].items():
         if any(point.dist and point.dist.name == PROJECT for point in points):
             engine = load_engine(section, name, found)

@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.running.execution import execute
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.registry import load
@@ -27,7 +27,7 @@ from resources.store.shard_store import ShardStore
 READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables that are made of a benchmark; nothing is embedded or released."""
 
-Build = Callable[[Settings], list[dg.AssetsDefinition]]
+Build = Callable[[Settings], list[dg.AssetsDefinition | dg.AssetSpec]]
 
 
 @dataclass(frozen=True)

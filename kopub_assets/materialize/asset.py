@@ -19,6 +19,7 @@ from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
+from resources.store.table_source import SOURCE
 
 Metadata = dict[str, Any]
 _UNMEASURED = 0.002
@@ -61,9 +62,8 @@ class ShardAsset(ABC):
     table: ClassVar[Table]
     code_version: ClassVar[CodeVersion]
     """Of the code that shapes the rows, besides the engine's own."""
-    group: ClassVar[str]
     parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
-    """The assets whose tables are read to make this one."""
+    """The assets whose tables may be read to make this one; `reads` are those that are."""
     after: ClassVar[tuple[str, ...]] = ()
     """Assets of scores to wait for in a run, by name, where the platform has them; they decide no row."""
     engine_section: ClassVar[str | None] = None
@@ -85,6 +85,21 @@ class ShardAsset(ABC):
         self.corpus: Corpus = resources["corpus"]
         self.resources = resources
         self.engine = resources[self.engine_section] if self.engine_section else None
+
+    @classmethod
+    def off(cls, resources: Mapping[str, Any]) -> str | None:
+        """Why these resources want nothing of it; None where they do. What is off is in no run and no plan."""
+        return None
+
+    @property
+    def reads(self) -> tuple[type["ShardAsset"], ...]:
+        """The parents whose tables are read with these resources."""
+        return tuple(parent for parent in self.parents if parent.off(self.resources) is None)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Values of the profile, besides the engine's, that decide rows, by their names in it."""
+        return {}
 
     @classmethod
     def resource_keys(cls) -> set[str]:
@@ -120,7 +135,8 @@ class ShardAsset(ABC):
     def made_with(self) -> str:
         """What determines a row besides its inputs, as JSON: the version of the code, and the engine's recipe."""
         engines = [engine.recipe() for engine in self.engines]
-        return canonical_json({"version": self.code_version.number, "engines": engines})
+        settings = {"settings": dict(self.settings)} if self.settings else {}
+        return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
 
     @cached_property
     def own_recipe(self) -> str:
@@ -137,6 +153,18 @@ class ShardAsset(ABC):
         """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
         return None
 
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        """What of the profile decides the rows of a shard besides the engine's section, by dotted key.
+
+        Empty where nothing of it does, so that another value makes stale what it changes and no other shard.
+        """
+        return {}
+
+    def beside_parents(self, shard: str) -> dict[str, str]:
+        """What a table of the shard is made from besides its parents: the source, if it reads it, and settings."""
+        source = self.source(shard)
+        return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
+
     def expected_rows(self, shard: str, made: int | None) -> int:
         """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""
         return self.corpus.manifest.shard(shard).rows if made is None else made
@@ -146,7 +174,7 @@ class ShardAsset(ABC):
 
         Raises `StoreError` when a parent is missing, or was made from another table than one that is read here too.
         """
-        footers = {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.parents}
+        footers = {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.reads}
         contents = {parent: footer.content for parent, footer in footers.items()}
         for parent, footer in footers.items():
             for ancestor, content in footer.made_from.items():
@@ -155,7 +183,7 @@ class ShardAsset(ABC):
                         f"{parent} of {shard} was made from another {ancestor} than the one there is: "
                         f"materialize {parent} again"
                     )
-        return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.source(shard))
+        return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.beside_parents(shard))
 
     def make_shards(self, run: Run) -> Generator[tuple[str, Finished | KopubError], None, None]:
         """Make the shards of a run, and yield what became of each as soon as it is known."""

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub_assets.materialize.rows import MadeShard
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State
+from resources.store.figure_rows import one_row_a_figure, vector_width
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 
@@ -190,8 +191,25 @@ def unsound_vectors(table: pa.Table, dim: int) -> str | None:
     misplaced = table.filter((made & ~has_vector) | (~made & has_vector)).num_rows
     if misplaced:
         return f"{misplaced} rows are ok without a vector, or have one without being ok"
-    vectors = table.filter(made)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    norms = np.linalg.norm(vectors.reshape(-1, dim).astype(np.float32), axis=1)
+    return _unsound(table.filter(made)["vector"].combine_chunks().flatten(), dim)
+
+
+def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
+    """The same of the figures of pages."""
+    width = vector_width(table.schema)
+    if width != dim:
+        return f"vectors have {width} dimensions, the engine says {dim}"
+    figures = one_row_a_figure(table, "figures")
+    made, has_vector = pc.field("state") == State.OK, pc.field("vector").is_valid()
+    misplaced = figures.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    if misplaced:
+        return f"{misplaced} figures are ok without a vector, or have one without being ok"
+    return _unsound(figures.filter(made)["vector"].combine_chunks().flatten(), dim)
+
+
+def _unsound(values: pa.Array, dim: int) -> str | None:
+    vectors = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
     wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
     return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None
 

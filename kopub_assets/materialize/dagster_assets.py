@@ -1,7 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,17 +9,20 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Finished, Run, ShardAsset
+from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
+from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 
 OWNERS = ["team:documents"]
+GROUP = "corpus"
+"""Of all assets in Dagster: with more groups than one, its graph shows them closed, and no asset."""
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's system tag for the data version of a materialization."""
 
@@ -31,16 +34,18 @@ def dagster_asset(
     shards_per_run: int | None,
     graph: Sequence[type[ShardAsset]],
     scores: Collection[str],
+    room: ReadingRoom,
 ) -> dg.AssetsDefinition:
     """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
 
-    `scores` are the assets of scores that this platform has: not every corpus has known answers.
+    `scores` are the assets of scores that this platform has: not every corpus has known answers. Each shard has a
+    link to its pages in the reading `room`.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        yield from over_shards(context, asset(resources), config)
+        yield from over_shards(context, asset(resources), config, room)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
@@ -54,18 +59,41 @@ def dagster_asset(
     return dg.asset(
         name=name,
         description=inspect.getdoc(asset),
-        deps=[*(parent.table.name for parent in asset.parents), *(name for name in asset.after if name in scores)],
+        deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
-        group_name=asset.group,
+        group_name=GROUP,
         kinds={"parquet", *asset.kinds},
         owners=OWNERS,
         op_tags=priority(declared, graph),
         code_version=declared.own_recipe,
         check_specs=[check.spec(name) for check in asset.checks],
-        metadata={"dagster/column_schema": column_schema(declared.schema)},
+        metadata={
+            "dagster/column_schema": column_schema(declared.schema),
+            **_code(asset),
+            "tables": dg.MetadataValue.path(declared.store.location(name)),
+        },
         required_resource_keys=asset.resource_keys(),
     )(materialize)
+
+
+def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Where an asset is declared and made, for the UI to open; nothing for one that was typed into a session."""
+    try:
+        file, (_, line) = inspect.getfile(asset), inspect.getsourcelines(asset)
+    except (OSError, TypeError):
+        return {}
+    here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
+
+
+def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
+    """`asset` as Dagster shows it where the settings want nothing of it: nothing runs, and nothing waits for it.
+
+    Without its parents: a selection of what follows one of them would name it, and Dagster refuses to make it.
+    """
+    description = f"Off: {why}.\n\n{inspect.getdoc(asset)}"
+    return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
 
 
 def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
@@ -88,9 +116,12 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def over_shards(
-    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any
-) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
     """Make the shards of a run: the same code for one, a range and a backfill.
+
+    A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
+    tells all shards of the run once more at the end of the step.
 
     A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
     finished is recorded.
@@ -122,8 +153,11 @@ def over_shards(
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
                 if isinstance(outcome, Finished):
+                    outcome.metadata.update(_places(asset, shard, room))
                     finished[shard] = outcome
                     watcher().published(asset.name, shard)
+                    if outcome.metadata["computed"] and len(finished) < len(run.shards):
+                        yield _materialization(context, shard, outcome)
                 else:
                     failures[shard] = str(outcome)
         try:
@@ -134,13 +168,29 @@ def over_shards(
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():
-            tags = {DATA_VERSION_TAG: made.recipe}
-            context.log_event(dg.AssetMaterialization(context.asset_key, None, made.metadata, shard, tags))
+            yield _materialization(context, shard, made)
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     for shard, made in finished.items():
-        context.add_asset_metadata(made.metadata, partition_key=shard)
+        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+
+
+def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
+    """Where the table of a shard lies, and where its pages can be looked at."""
+    places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
+    address = room.of_shard(shard)
+    return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
+
+
+def _materialization(context: dg.AssetExecutionContext, shard: str, made: Finished) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION_TAG: made.recipe}
+    return dg.AssetMaterialization(context.asset_key, None, shown(made.metadata), shard, tags)
+
+
+def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with numbers that a person can read: of fractions, four digits count."""
+    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in metadata.items()}
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def with_rows_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str]) -
     @cache
     def has_rows(name: str, shard: str) -> bool:
         asset = assets[name]
-        parents = (parent.table.name for parent in asset.parents)
+        parents = (parent.table.name for parent in asset.reads)
         return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows_to_make(asset, shard)
 
     return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
@@ -77,7 +77,7 @@ def _has_rows_to_make(asset: ShardAsset, shard: str) -> bool:
     try:
         recipe = asset.provenance(shard).recipe
         if not store.has(asset.name, shard):
-            return bool(asset.parents) or not asset.engines or _has_rows(asset, shard)
+            return bool(asset.reads) or not asset.engines or _has_rows(asset, shard)
         known = store.metadata(asset.name, shard)
     except KopubError:
         return False  # the step says it

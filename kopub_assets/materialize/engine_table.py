@@ -168,10 +168,11 @@ class ShardStream:
             raise unasked(row_id)
         work, row = shard.planned.result(), shard.asked.pop(row_id)
         self._charge(work)
-        for name, value in self._asset.engine.take_figures().items():
+        figures = self._asset.engine.take_figures()
+        for name, value in figures.items():
             shard.figures[name] += value
         try:
-            work.take(row_id, self._asset.columns(row, result))
+            work.take(row_id, self._asset.columns(row, result), figures)
         except StoreError as error:
             shard.failure = shard.failure or error
         if shard.complete:

@@ -1,5 +1,6 @@
 """Small previews for the UI: they live in the event log, so each is bounded."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +9,11 @@ import pyarrow as pa
 
 from resources.errors import SourceError
 from resources.pages.corpus import Corpus
-from resources.pages.drawing import preview
+from resources.pages.pixels.drawing import preview
 from resources.states import State
 
 _CHARACTERS = 1500
+_PICTURE = re.compile(r"^!\[([^\]]*)\]\(.*\)$", re.MULTILINE)
 
 
 def first_page(
@@ -38,6 +40,27 @@ def first_text(table: pa.Table, column: str) -> dg.MarkdownMetadataValue:
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if text:
             return dg.MetadataValue.md(_fenced(f"{page_id}\n\n{text[:_CHARACTERS]}"))
+    return dg.MetadataValue.md("no text")
+
+
+def first_markdown(table: pa.Table, column: str) -> dg.MarkdownMetadataValue:
+    """The first blocks of the first page that has any, rendered; a picture is its label, since the UI has no crops.
+
+    What a page says is escaped in `column` already. A first block that is too long is cut and shown as it is.
+    """
+    for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
+        if not text:
+            continue
+        blocks = _PICTURE.sub(r"*(\1)*", text).split("\n\n")
+        shown, left = [], _CHARACTERS
+        for block in blocks:
+            left -= len(block)
+            if left < 0:
+                break
+            shown.append(block)
+        rendered = "\n\n".join(shown) or _fenced(blocks[0][:_CHARACTERS])
+        more = "\n\n..." if len(shown) < len(blocks) else ""
+        return dg.MetadataValue.md(f"{_fenced(page_id)}\n\n{rendered}{more}")
     return dg.MetadataValue.md("no text")
 
 

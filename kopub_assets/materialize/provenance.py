@@ -29,7 +29,10 @@ def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A table's own recipe, spelt out in `made_with`, and the contents of what it was made from, by name."""
+    """A table's own recipe, spelt out in `made_with`, and the contents of what it was made from, by name.
+
+    Settings of the profile that decide its rows, besides those of its engine, are in `made_from` by dotted key.
+    """
 
     own: str
     made_with: str
@@ -38,11 +41,13 @@ class Provenance:
     """JSON of all that the table goes back to in the corpus."""
 
     @classmethod
-    def of(cls, asset: str, own: str, made_with: str, parents: Mapping[str, "MadeFrom"], source: str | None) -> Self:
-        """`source` is the fingerprint of what the asset reads of the corpus itself, if it does."""
+    def of(
+        cls, asset: str, own: str, made_with: str, parents: Mapping[str, "MadeFrom"], beside: Mapping[str, str]
+    ) -> Self:
+        """`beside` is what else it is made from: `SOURCE` of what the asset reads of the corpus itself, settings."""
         contents = {name: parent.content for name, parent in parents.items()}
-        made_from = contents if source is None else {SOURCE: source, **contents}
-        return cls(own, made_with, made_from, sources(asset, source, (parent.sources for parent in parents.values())))
+        inherited = (parent.sources for parent in parents.values())
+        return cls(own, made_with, {**beside, **contents}, sources(asset, beside.get(SOURCE), inherited))
 
     @property
     def recipe(self) -> str:

@@ -1,5 +1,6 @@
 """Assets whose table has one row for each page or query: keep what is unchanged, make the rest, count every row."""
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from resources.store.row_reuse import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""
+
+_FIGURES = "figures"
+"""Of a table's footer: what its rows took when they were last made."""
 
 
 class RetryPartial(dg.Config):
@@ -54,6 +58,10 @@ class RowTable(ShardAsset):
     def cost(self, row_id: str) -> float:
         """What the row of an id has just cost, in any unit."""
         return 1.0
+
+    def row_figures(self, row_id: str) -> Mapping[str, float]:
+        """What was counted for the row of an id that has just been made, besides what its engine counted."""
+        return {}
 
     def figures(self) -> Mapping[str, float | str]:
         """What the UI plots of the rows that were just made."""
@@ -117,6 +125,7 @@ class ShardWork:
         self.ids = frozenset(spec.id for spec in self.todo)
         self._unanswered = {spec.id: spec for spec in todo}
         self._made: dict[Key, float] = {}
+        self._figures: dict[Key, Mapping[str, float]] = {}
 
     def settle(self) -> None:
         """Begin with the rows whose end is known beforehand. Raises `StoreError`."""
@@ -126,14 +135,21 @@ class ShardWork:
             assert spec.settled is not None
             self.take(spec.id, spec.settled)
 
-    def take(self, row_id: str, columns: Row) -> None:
-        """Keep the row of an id. Raises `StoreError`, and `EngineError` when nobody asked for it."""
+    def take(self, row_id: str, columns: Row, figures: Mapping[str, float] | None = None) -> None:
+        """Keep the row of an id, for which the engine counted `figures`.
+
+        Raises `StoreError`, and `EngineError` when nobody asked for it.
+        """
         spec = self._unanswered.pop(row_id, None)
         if spec is None:
             raise unasked(row_id)
         self._journal.add(spec.row(columns))
         # A row that was settled beforehand took no engine.
         self._made[spec.key] = self._asset.cost(row_id) if spec.settled is None else 0.0
+        if spec.settled is None:
+            state = State(columns["state"])
+            ended = {} if state is State.OK else {f"rows_{state}": 1}
+            self._figures[spec.key] = {**(figures or {}), **self._asset.row_figures(row_id), **ended}
         self._progress.step()
         watcher().computed(self._asset.name)
 
@@ -168,7 +184,9 @@ class ShardWork:
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
         counted = {} if regions is None else {"regions": canonical_json(regions)}
-        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted)
+        took = self._took(made)
+        kept = {_FIGURES: canonical_json({name: each for name, each in took.items() if isinstance(each, float | str)})}
+        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted | kept)
         self._journal.clear()
         states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
         self.summary = (
@@ -179,10 +197,17 @@ class ShardWork:
             **made.states,
             "computed": made.computed,
             "kept": made.kept,
-            "seconds": self.seconds,
         }
-        shown = asset.describe(shard, table) | self.figures | self._account.metadata(made.work) | self._gpu_figures()
-        return Finished(self._stamp.recipe, counts | shown)
+        return Finished(self._stamp.recipe, counts | asset.describe(shard, table) | took)
+
+    def _took(self, made: MadeShard) -> Metadata:
+        """What the rows took: in this run or, where it made none, in the last one that did, without its costliest."""
+        store, name = self._asset.store, self._asset.name
+        if not made.computed and store.has(name, self.shard):
+            kept = store.metadata(name, self.shard).get(_FIGURES)
+            return {} if kept is None else json.loads(kept)
+        gpu = self._gpu_figures()
+        return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
 
     @property
     def _account(self) -> Account:
@@ -191,7 +216,7 @@ class ShardWork:
 
     @property
     def _work(self) -> Work:
-        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds)
+        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
 
     def _published(self) -> pa.Table:
         """The published table; empty where there is none, or one of another schema."""

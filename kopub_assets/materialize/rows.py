@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -63,12 +63,14 @@ class RowSpec:
 class Work:
     """What a shard took: every row that was made, with what its engine says it cost, and the time of all.
 
-    `found` were finished by a run that was killed and are of unknown cost.
+    `found` were finished by a run that was killed and are of unknown cost. `figures` are what was counted for rows
+    that were made.
     """
 
     made: Mapping[Key, float]
     found: Sequence[Key]
     seconds: float
+    figures: Mapping[Key, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.materialize.dagster_assets import OWNERS, column_schema
+from kopub_assets.materialize.dagster_assets import GROUP, OWNERS, column_schema
 from resources.store.table import Table
 
 NO_DROP = "no_significant_drop"
 
 
 def score_asset(
-    table: Table, after: Iterable[Table], group: str, version: str, description: str | None, says: str
+    table: Table, after: Iterable[Table], version: str, description: str | None, says: str
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """`dg.asset` for scores over all shards of the tables `after`; `says` is what their check holds."""
     assert isinstance(table.schema, pa.Schema)
@@ -23,7 +23,7 @@ def score_asset(
         deps=[dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
         # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=group,
+        group_name=GROUP,
         kinds={"parquet"},
         owners=OWNERS,
         code_version=version,

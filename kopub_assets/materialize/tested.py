@@ -1,7 +1,7 @@
 """Whether an asset's engine passed its self-test: a run refuses one that failed, and names the test to a new one."""
 
 from kopub_assets.materialize.asset import Run, ShardAsset
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.store import self_tests
 
@@ -16,7 +16,8 @@ def require_tested(asset: ShardAsset, run: Run) -> None:
     result = self_tests.find(asset.corpus.folder, asset.engine.recipe())
     gates: Gates = asset.resources["gates"]
     if result is None:
-        if asset.gpus and not asset.store.published(asset.name):
+        can_be = asset.engine_section in self_tests.TESTED
+        if can_be and asset.gpus and not asset.store.published(asset.name):
             run.log(
                 f"{asset.name}: its engine was never tested on this machine: `kopub doctor` reads the samples with it"
             )

@@ -7,7 +7,7 @@ from resources.errors import StoreError
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 
-_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "state", "reason"]
+_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "text_layer_id", "state", "reason"]
 
 
 def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:

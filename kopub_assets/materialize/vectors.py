@@ -21,7 +21,6 @@ VECTORS_ARE_SOUND = Check(
 class VectorTable(EngineTable):
     """An `EngineTable` whose rows are vectors."""
 
-    group: ClassVar[str] = "search"
     engine_section: ClassVar[str | None] = "embedding"
     engine: Embedder
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, VECTORS_ARE_SOUND)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub_assets.graph import GRAPH
-from kopub_assets.upgrades.table_versions import Versions, ancestry, replaced_parents
+from kopub_assets.upgrades.table_versions import Versions, ancestry, contents_of_parents, replaced_parents
 from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store import ledger, self_tests
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_TABLES, TABLES
 from resources.store.lineage_rows import MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
@@ -28,6 +28,7 @@ IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (
 
 _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """Of tables that hold more than a person reads."""
+_OPTIONAL = {table.name for table in FIGURE_TABLES}
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
 
@@ -66,7 +67,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
         "source": None if raw is None else _source(corpus, shard, raw),
         "regions": _regions(row_id, tables),
         "steps": steps,
-        "missing": _missing(asset, versions),
+        "missing": _missing(store, shard, asset, versions),
     }
 
 
@@ -162,12 +163,20 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
     return [asdict(region) for region in regions]
 
 
-def _missing(asset: str | None, versions: Versions) -> list[str]:
+def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:
     """What a table was made from, back to the source, that is not kept any more."""
     if asset is None:
         return []
     needed = {asset}
     for name in reversed(GRAPH.names):
         if name in needed:
-            needed.update(GRAPH.parents(name))
+            needed.update(_read_by(store, shard, name, versions))
     return [name for name in GRAPH.names if name in needed and name not in versions]
+
+
+def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> Iterator[str]:
+    """The parents that a table was made from; of one that is not kept, those that it must have had."""
+    if asset in versions:
+        yield from contents_of_parents(store, asset, shard, versions[asset])
+    else:
+        yield from (parent for parent in GRAPH.parents(asset) if parent not in _OPTIONAL)

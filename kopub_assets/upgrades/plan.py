@@ -11,6 +11,7 @@ from typing import Any
 from kopub_assets.materialize.provenance import recipe_of
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
+from resources.store.lineage_rows import is_setting
 from resources.store.table_source import SOURCE
 
 _VALUE_WIDTH = 60
@@ -47,35 +48,33 @@ class Wanted:
 Standings = dict[str, dict[str, Standing]]
 """By asset, in the order they are made, and shard."""
 Tables = Mapping[str, Mapping[str, Entry]]
-Source = Callable[[str, str], str | None]
-"""Fingerprint of what an asset reads of the corpus itself for a shard, if it does."""
+Beside = Callable[[str, str], Mapping[str, str]]
+"""What an asset's table of a shard is made from besides its parents: of the corpus itself, and of the settings."""
 
 
-def made_from_now(tables: Tables, wanted: Wanted, asset: str, shard: str, source: Source) -> dict[str, str | None]:
+def made_from_now(tables: Tables, wanted: Wanted, asset: str, shard: str, beside: Beside) -> dict[str, str | None]:
     """What a table would be made from; None for a parent that is missing."""
-    parents = {parent: _content(tables, parent, shard) for parent in wanted.parents}
-    read = source(asset, shard)
-    return parents if read is None else {SOURCE: read, **parents}
+    return {**beside(asset, shard), **{parent: _content(tables, parent, shard) for parent in wanted.parents}}
 
 
-def standings(tables: Tables, wanted: Mapping[str, Wanted], shards: Sequence[str], source: Source) -> Standings:
+def standings(tables: Tables, wanted: Mapping[str, Wanted], shards: Sequence[str], beside: Beside) -> Standings:
     """Of every asset and shard."""
     found: Standings = {}
     for asset, of_asset in wanted.items():
         found[asset] = {}
         for shard in shards:
             above = {found[parent][shard] for parent in of_asset.parents}
-            found[asset][shard] = _standing(tables, of_asset, asset, shard, source, above)
+            found[asset][shard] = _standing(tables, of_asset, asset, shard, beside, above)
     return found
 
 
-def _standing(tables: Tables, wanted: Wanted, asset: str, shard: str, source: Source, above: set[Standing]) -> Standing:
+def _standing(tables: Tables, wanted: Wanted, asset: str, shard: str, beside: Beside, above: set[Standing]) -> Standing:
     entry = tables[asset].get(shard)
     if entry is None:
         return Standing.MISSING
     if above & {Standing.MISSING, Standing.WAITING}:
         return Standing.WAITING
-    now = made_from_now(tables, wanted, asset, shard, source)
+    now = made_from_now(tables, wanted, asset, shard, beside)
     if entry.recipe != recipe_of(wanted.own, {name: content for name, content in now.items() if content is not None}):
         return Standing.STALE
     return Standing.PERHAPS if above & {Standing.STALE, Standing.PERHAPS} else Standing.CURRENT
@@ -95,12 +94,19 @@ def reasons(entry: Entry, wanted: Wanted, asset: str, made_from: Mapping[str, st
     """Why a table is stale, a line each: what of its own recipe changed, and what of that which it was made from."""
     changes = differences(entry.made_with, wanted.made_with, asset, wanted.section)
     lines = [_with_reason(change, wanted.versions) for change in changes]
+    lines += settings_changed(entry.made_from, made_from)
     lines += [
         "the source changed" if name == SOURCE else f"{name} changed"
         for name, content in made_from.items()
-        if entry.made_from.get(name) != content
+        if not is_setting(name) and entry.made_from.get(name) != content
     ]
     return lines or ["its recipe is not known"]
+
+
+def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
+    """A line for each setting besides those of an engine that a table was, or would be, made with."""
+    names = sorted(name for name in {*before, *now} if is_setting(name) and before.get(name) != now.get(name))
+    return [str(Change(name, before.get(name), now.get(name))) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
         shown = {**engine, **engine["parameters"]}
         shown.pop("parameters", None)
         leaves |= dict(_leaves(section, shown))
-    return leaves
+    return leaves | own.get("settings", {})
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

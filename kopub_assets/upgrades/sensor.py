@@ -15,8 +15,8 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.guards import GuardStanding, may_upgrade
 from kopub_assets.upgrades.stale_scan import Survey
 from kopub_assets.upgrades.staleness import RELEASE, Staleness
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.settings import Settings
-from resources.config.upgrade_window import Upgrades
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
 
@@ -26,7 +26,9 @@ SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
 _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 
 
-def with_upgrades(assets: Sequence[dg.AssetsDefinition], settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
+def with_upgrades(
+    assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph = GRAPH
+) -> dg.Definitions:
     """`assets`, with the conditions and the sensor that bring their stale shards up to date."""
     # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
     warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
@@ -42,9 +44,10 @@ def with_upgrades(assets: Sequence[dg.AssetsDefinition], settings: Settings, gra
     ticks = _Ticks(Staleness(settings, graph))
     conditioned = dg.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=_condition(spec.key.path[-1], upgrades, ticks)),
-        assets,
+        [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
     )
-    return dg.Definitions(conditioned, sensors=[sensor])
+    shown = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
+    return dg.Definitions([*conditioned, *shown], sensors=[sensor])
 
 
 def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:

@@ -22,16 +22,16 @@ from kopub_assets.upgrades.plan import (
     summed,
     tasks_asked,
 )
-from resources.layout.regions import Task
+from resources.layout.regions import READ_TASKS
 from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
-from resources.store.shard_store import JOURNAL, ShardStore
+from resources.store.shard_store import ShardStore
 from resources.store.table_source import Source
+from resources.store.table_store import JOURNAL
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
 """Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
-_READ = frozenset({Task.TEXT, Task.TABLE, Task.FORMULA})
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Survey:
     tables: Mapping[str, Mapping[str, Entry]]
     wanted: Mapping[str, Wanted]
     standings: Standings
+    off: Mapping[str, str]
+    """The assets that these settings want nothing of, with the reason."""
 
     @property
     def outdated(self) -> dict[str, set[str]]:
@@ -68,7 +70,7 @@ class Survey:
 
     def _redo(self, asset: str, shard: str, kept: set[tuple[str, str]], begun: set[str], count: bool) -> Redo:
         entry, wanted = self.tables[asset][shard], self.wanted[asset]
-        made_from = made_from_now(self.tables, wanted, asset, shard, self._source)
+        made_from = made_from_now(self.tables, wanted, asset, shard, self._beside)
         why = tuple(reasons(entry, wanted, asset, made_from))
         known = {name: content for name, content in made_from.items() if content is not None}
         if (shard, recipe_of(wanted.own, known)) in kept:
@@ -96,8 +98,12 @@ class Survey:
         if layout is None:
             return 0, 1.0
         counts = self.tables[layout.table.name][shard].regions
-        every = sum(counts.get(task, 0) for task in _READ)
-        asked = sum(counts.get(task, 0) for task in _READ if tasks is None or task in tasks)
+        reread = getattr(self.assets[asset].engine, "reread", ())
+        to_read = {
+            task: counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0)) for task in READ_TASKS
+        }
+        every = sum(to_read.values())
+        asked = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
         return asked, asked / every if every else 1.0
 
     def _begun(self, asset: str) -> set[str]:
@@ -109,28 +115,32 @@ class Survey:
         names = [PurePosixPath(name) for name in self.store.parts(VERSIONS, asset).names()]
         return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
 
-    def _source(self, asset: str, shard: str) -> str | None:
-        return self.assets[asset].source(shard)
+    def _beside(self, asset: str, shard: str) -> Mapping[str, str]:
+        return self.assets[asset].beside_parents(shard)
 
 
 def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GRAPH) -> Survey:
     """Of all shards of the corpus; `resources` by the names that assets ask for them. Raises `StoreError`."""
-    assets = graph.declared(resources)
+    assets = graph.on(resources).declared(resources)
     wanted = {
         name: Wanted(
-            graph.parents(name), asset.own_recipe, asset.made_with, asset.engine_section or name, asset.versions
+            tuple(parent.table.name for parent in asset.reads),
+            asset.own_recipe,
+            asset.made_with,
+            asset.engine_section or name,
+            asset.versions,
         )
         for name, asset in assets.items()
     }
-    tables = {name: footers.tables(name) for name in graph.names}
+    tables = {name: footers.tables(name) for name in assets}
     keys = resources["corpus"].manifest.keys
-    found = standings(tables, wanted, keys, sources_of(resources, graph))
-    return Survey(resources["store"], assets, tables, wanted, found)
+    found = standings(tables, wanted, keys, lambda asset, shard: assets[asset].beside_parents(shard))
+    return Survey(resources["store"], assets, tables, wanted, found, graph.off(resources))
 
 
 def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:
     """What the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
-    assets = graph.declared(resources)
+    assets = graph.on(resources).declared(resources)
     return lambda asset, shard: assets[asset].source(shard)
 
 

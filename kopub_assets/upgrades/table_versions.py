@@ -20,7 +20,7 @@ COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name
 def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = None) -> Versions:
     """A table and all that it was made from, back to the source; what is not kept any more is left out."""
     found: Versions = {asset: version}
-    for parent, content in _contents(store, asset, shard, version).items():
+    for parent, content in contents_of_parents(store, asset, shard, version).items():
         for kept in _versions(store, parent, shard):
             if content_of(store, parent, shard, kept) == content:
                 # What a table says of its parent goes before what another parent says of the same one.
@@ -33,7 +33,7 @@ def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | N
     """The parents that hold something else now than what the table was made from."""
     return [
         parent
-        for parent, content in _contents(store, asset, shard, version).items()
+        for parent, content in contents_of_parents(store, asset, shard, version).items()
         if not store.has(parent, shard) or content_of(store, parent, shard) != content
     ]
 
@@ -95,7 +95,7 @@ def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, versi
     for name in made:
         if name not in found:
             for kept in _versions(store, name, shard):
-                of = _contents(store, name, shard, kept)
+                of = contents_of_parents(store, name, shard, kept)
                 if all(of[parent] == contents[parent] for parent in of if parent in contents):
                     found[name] = kept
                     contents[name] = content_of(store, name, shard, kept)
@@ -110,7 +110,7 @@ def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]
         yield from (version.recipe for version in store.versions(asset, shard))
 
 
-def _contents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
+def contents_of_parents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
     """The content of each parent that a table was made from."""
     made_from = json.loads(store.metadata(asset, shard, version)["made_from"])
-    return {parent: made_from[parent] for parent in GRAPH.parents(asset)}
+    return {parent: made_from[parent] for parent in GRAPH.parents(asset) if parent in made_from}

@@ -10,6 +10,7 @@ from resources.config.near_names import did_you_mean
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError
+from resources.figures.base import FigureNoter
 from resources.layout.base import LayoutDetector
 from resources.printable import first_line
 from resources.recognition.base import Recognizer
@@ -18,8 +19,12 @@ PROTOCOLS: Mapping[str, type[Engine]] = {
     "layout": LayoutDetector,
     "recognition": Recognizer,
     "embedding": Embedder,
+    "notes": FigureNoter,
 }
 """What an engine of each section must be. The entry point group of a section is `kopub.<section>`."""
+
+LEFT_OUT: Mapping[str, str] = {"notes": "none"}
+"""The engine of a section that a profile leaves out; the other sections must be there."""
 
 _PROJECT = "kopub"
 _RESERVED = frozenset({"engine", "model"})

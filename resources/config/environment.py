@@ -8,7 +8,7 @@ from pathlib import Path
 from resources.config.overrides import Override
 from resources.config.places import placed
 from resources.errors import ConfigError, near_names
-from resources.vllm.plugin import SWITCH
+from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 PREFIX = "KOPUB_"
 BETWEEN = "__"
@@ -18,7 +18,8 @@ VARIABLES: Mapping[str, str] = {
     "KOPUB_HOME": "Folder of everything that is made; `data` when unset. A relative one lies below the checkout.",
     "KOPUB_PROFILE": "Name of a file in `profiles/`, or the path of a YAML file; `cpu` when unset.",
     "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
-    SWITCH: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
+    GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
+    PADDLEOCR_VL: "In the `env` of a PaddleOCR-VL server: the same.",
 }
 """The variables that override no key of a profile, with what they are for."""
 

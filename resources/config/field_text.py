@@ -3,6 +3,7 @@
 import types
 from collections.abc import Iterable
 from datetime import time
+from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -48,6 +49,8 @@ def _plain_type_text(kind: Any, many: bool) -> str:
         return f"{'lists' if many else 'a list'} of {type_text(arguments[0], many=True)}"
     if origin is dict:
         return f"{'mappings' if many else 'a mapping'} of names to {type_text(arguments[1], many=True)}"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return f"one of {', '.join(kind)}"
     if is_model(kind):
         kind = dict
     return _NAMES.get(kind, (getattr(kind, "__name__", str(kind)),) * 2)[many]

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from resources.config.field_text import alternatives, annotation_at, is_model, possible
@@ -13,6 +12,7 @@ from resources.config.near_names import did_you_mean
 from resources.printable import visible
 
 if TYPE_CHECKING:
+    import dagster as dg
     from pydantic_core import ErrorDetails
 
 _SHOWN = 60
@@ -24,7 +24,7 @@ _NAMES_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*: ")
 
 
 def first_problem(
-    error: ValidationError | dg.DagsterInvalidConfigError,
+    error: "ValidationError | dg.DagsterInvalidConfigError",
     model: Any,
     section: str = "",
     sources: Mapping[tuple[str, ...], str] | None = None,
@@ -33,7 +33,7 @@ def first_problem(
 
     `sources` names where values come from that are not in the file, by the path of their key.
     """
-    if isinstance(error, dg.DagsterInvalidConfigError):
+    if not isinstance(error, ValidationError):
         return f"{section}: {visible(str(error))}"
     # A misspelt key is the cause of the missing one.
     found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)

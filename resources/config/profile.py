@@ -8,29 +8,40 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from resources.config.engines import PROTOCOLS, find_engines, load_engine
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
+from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices.search import Search
+from resources.config.choices.upgrade_window import Upgrades
+from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.near_names import did_you_mean
 from resources.config.overrides import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.problems import first_problem
 from resources.config.profile_files import Pins, checked_pins
 from resources.config.sections import SERVER, engine_section, section_of, takes_pin
-from resources.config.upgrade_window import Upgrades
 from resources.engine import Engine
 from resources.errors import ConfigError, near_names
+from resources.figures.choices import Figures
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 
 OTHERS: Mapping[str, type[BaseModel]] = {
+    "figures": section_of(Figures),
     "store": section_of(ShardStore),
     "release": section_of(LocalRelease),
     "hub": section_of(HubTarget),
+    "pdf": section_of(Pdf),
     "gates": section_of(Gates),
     "upgrades": Upgrades,
+    "search": Search,
+    "reading_room": ReadingRoom,
 }
 """The sections that choose no engine."""
+
+_SHAPES = ("pdf",)
+"""Those of them that decide what tables hold, so that a plan can be asked of another value."""
 
 PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
     ("store", "url"): ("store", store_url),
@@ -70,10 +81,12 @@ def checked_profile(
 
     `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
     """
-    changed, changed_pins = overrides_of(changes or {}, PROTOCOLS, pins)
+    changed, changed_pins = overrides_of(changes or {}, (*PROTOCOLS, *_SHAPES), pins)
     overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
     values: dict[Any, Any] = {section: {} for section in OTHERS}
     values |= {key: {} if value is None else deepcopy(value) for key, value in written.items()}
+    for section, engine in LEFT_OUT.items():
+        values.setdefault(section, {"engine": engine})
 
     of_choice = [each for each in overrides if each.path[0] in PROTOCOLS and _chooses(each.path)]
     for override in of_choice:

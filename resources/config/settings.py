@@ -13,17 +13,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
+from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices.search import Search
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.configured import configured
 from resources.config.environment import read_environment
-from resources.config.gates import Gates
 from resources.config.overrides import Override
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
 from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
 from resources.config.sections import make
-from resources.config.upgrade_window import Upgrades
 from resources.embedding.base import Embedder
 from resources.engine import Engine
+from resources.errors import ConfigError
+from resources.figures.base import FigureNoter
+from resources.figures.choices import Figures
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
@@ -44,12 +50,17 @@ class Settings:
     layout: LayoutDetector
     recognition: Recognizer
     embedding: Embedder
+    notes: FigureNoter
+    figures: Figures
     corpus: Corpus
     store: ShardStore
     release: LocalRelease
     hub: HubTarget
+    pdf: Pdf
     gates: Gates
     upgrades: Upgrades
+    search: Search
+    reading_room: ReadingRoom
 
     @classmethod
     def of(
@@ -71,25 +82,40 @@ class Settings:
         pins = read_pins() if pins is None else pins
         sections = checked_profile(profile, home, pins, name, overrides, changes)
         with named(name):
-            return cls(
+            made = cls(
                 home=home,
                 profile_name=name,
                 shards_per_run=sections.shards_per_run,
                 layout=make(sections.layout, "layout"),
                 recognition=make(sections.recognition, "recognition"),
                 embedding=make(sections.embedding, "embedding"),
+                notes=make(sections.notes, "notes"),
+                figures=make(sections.figures, "figures"),
                 corpus=configured(Corpus, home=str(home)),
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
                 hub=make(sections.hub, "hub"),
+                pdf=make(sections.pdf, "pdf"),
                 gates=make(sections.gates, "gates"),
                 upgrades=sections.upgrades,
+                search=sections.search,
+                reading_room=sections.reading_room,
             )
+            made._check_figures()
+        return made
+
+    def _check_figures(self) -> None:
+        """Raise `ConfigError` where figures are to have vectors or notes that nothing makes."""
+        if self.figures.vectors and "figure" not in self.embedding.queries_match:
+            raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
+        if self.figures.embed_notes and self.notes.off:
+            raise ConfigError(f"figures.embed_notes: there are no notes, {self.notes.off}; set one or the other")
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """The engines by their sections."""
-        return {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
+        """The engines by their sections; that of `notes` where it describes figures."""
+        engines = {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
+        return engines if self.notes.off else {**engines, "notes": self.notes}
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -101,8 +127,11 @@ class Settings:
             "layout": self.layout,
             "recognition": self.recognition,
             "embedding": self.embedding,
+            "notes": self.notes,
+            "figures": self.figures,
             "release": self.release,
             "hub": self.hub,
+            "pdf": self.pdf,
             "gates": self.gates,
         }
 
@@ -110,7 +139,7 @@ class Settings:
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:
     """The settings that these environment variables choose, with the `changes` of `--set`.
 
-    A change is a value by the dotted key of an engine's section (`embedding.dim`) or of a pin that the profile
+    A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile
     uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
     """
     environment = read_environment(environ, SECTIONS, VALUES)

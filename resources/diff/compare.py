@@ -10,11 +10,15 @@ from resources.diff.cosine_change import CosineChange, cosine_change
 from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import with_vector
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
-VECTORS = {table.name: table.key for table in (TABLES.text_vectors, TABLES.image_vectors, TABLES.query_vectors)}
-"""The tables of vectors, each with the column that identifies a row."""
+VECTORS = {
+    **{table.name: table.key for table in (TABLES.text_vectors, TABLES.image_vectors, TABLES.query_vectors)},
+    FIGURE_VECTORS.name: "region_id",
+}
+"""The tables of vectors, each with the column that identifies a row; of the last, a row is a figure."""
 _LOWEST = 50
 """Cosines that are listed: the rest are nearer than these."""
 
@@ -161,4 +165,13 @@ def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
 
 
 def _cosine_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
+    if asset == FIGURE_VECTORS.name:
+        old, new = _figures(old), _figures(new)
     return cosine_change(old, new, VECTORS[asset], _LOWEST)
+
+
+def _figures(table: pa.Table) -> pa.Table:
+    """The figures that have a vector, by the ids of their regions."""
+    found = with_vector(table)
+    known = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
+    return found.append_column("region_id", pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string()))

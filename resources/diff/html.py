@@ -57,7 +57,7 @@ def render(
         upgrades=upgrades,
         ended=[page for page in diff.changed if page.states],
         listed=diff.changed[:_LISTED],
-        worst=[_worst(page, picture(page.page_id)) for page in diff.changed[:most]],
+        worst=[compared_page(page, picture(page.page_id)) for page in diff.changed[:most]],
     )
 
 
@@ -72,7 +72,8 @@ def rendered(template: Path, **values: Any) -> str:
     return environment.from_string(template.read_text("utf-8")).render(style=style, **values)
 
 
-def _worst(page: PageDiff, picture: Picture | None) -> Mapping[str, Any]:
+def compared_page(page: PageDiff, picture: Picture | None = None) -> Mapping[str, Any]:
+    """A page for a template: the boxes of both sides in pixels, and the changes with their texts marked."""
     return {
         "diff": page,
         "picture": picture,

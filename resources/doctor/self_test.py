@@ -19,8 +19,9 @@ from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.errors import EngineError
 from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region
+from resources.layout.regions import PageLayout, Region, Task
 from resources.recognition.base import Recognizer
+from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
 from resources.store.self_tests import SelfTest, keep
 from resources.texts.plain_text import page_text
@@ -117,7 +118,10 @@ def _test_recognition(
 ) -> None:
     texts: dict[str, str] = {}
     lost: list[str] = []
-    for done in engine.read((page, _regions(layouts, page.page_id)) for page in samples.pages):
+    reread = {Task(task) for task in engine.reread}
+    laid_out = ((page, _regions(layouts, page.page_id)) for page in samples.pages)
+    pages = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in laid_out)
+    for done in read_unknown(engine.read, pages):
         texts[done.page_id] = page_text(done.regions)
         if done.state is not State.OK:
             lost.append(f"{done.page_id} {done.state}: {done.reason}")

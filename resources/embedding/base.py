@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
+from resources.errors import EngineError
+from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ class Embedder(Engine):
     """Turns pages, texts and queries into vectors. Each method yields one `Embedding` per item, in any order."""
 
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
-    """Kinds of page vectors that a query's vector can be compared with."""
+    """Kinds of vectors that a query's vector can be compared with; `figure` where it makes vectors of figures."""
+
+    is_lexical: ClassVar[bool] = False
+    """Whether its vectors compare spelling: a page without a word of the query then cannot match it well."""
 
     typical_image_seconds: ClassVar[float] = 0.05
     """`typical_seconds` of a page's picture."""
@@ -32,6 +37,13 @@ class Embedder(Engine):
     @abstractmethod
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         """`texts` are pairs (id, text); an empty text is `blank`."""
+
+    def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
+        """Vectors of figures, each from its picture of at most `most_pixels` and its caption.
+
+        Only an engine with `figure` among its `queries_match` is asked.
+        """
+        raise EngineError(f"{type(self).__name__} makes no vectors of figures: set figures.vectors to false")
 
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:

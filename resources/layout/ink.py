@@ -18,8 +18,12 @@ PRINT_CONTRAST = 64
 
 
 def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
-    """(256,) how many pixels have each grey level."""
-    return np.bincount(gray.ravel(), minlength=256)
+    """(256,) how many pixels have each grey level; of a level with more than 16 million, to one in 16 million."""
+    import cv2
+
+    # np.bincount copies every pixel to eight bytes first, which takes three times as long and more.
+    counted = cv2.calcHist([np.ascontiguousarray(gray)], [0], None, [256], [0, 256])
+    return counted.ravel().astype(np.intp)
 
 
 def paper_level(gray: "NDArray[np.uint8]") -> int:

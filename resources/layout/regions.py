@@ -26,9 +26,17 @@ class Task(StrEnum):
     """Kept as a region, neither read nor cut out."""
 
 
+READ_TASKS = (Task.TEXT, Task.TABLE, Task.FORMULA)
+"""The tasks of regions whose text is wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`bbox` is (x1, y1, x2, y2) in pixels of the upright page, not rounded; `index` is the reading order from 0."""
+    """`bbox` is (x1, y1, x2, y2) in pixels of the upright page, not rounded; `index` is the reading order from 0.
+
+    `text` is what an engine that reads found in it, in the form of `RegionText.content`; None of one that only looks,
+    and where nothing sound was read.
+    """
 
     index: int
     label: str
@@ -36,6 +44,7 @@ class Region:
     score: float
     bbox: tuple[float, float, float, float]
     polygon: tuple[tuple[float, float], ...] | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

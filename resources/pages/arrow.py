@@ -24,7 +24,9 @@ ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
 PROBLEM = "problem"
 """A column with the reason why a row has no image bytes, in files that this project writes."""
-_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, PROBLEM})
+TEXT_LAYER = "pdf_text_layer"
+"""A column with the `TextLayer` of a PDF's page, in files that this project writes."""
+_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM})
 
 FILE_MAGIC = b"ARROW1\0\0"
 """An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
@@ -53,6 +55,7 @@ class Row:
     file_name: str | None = None
     page_number: int | None = None
     license: str | None = None
+    text_layer: str | None = None
     problem: str | None = None
 
 
@@ -82,6 +85,10 @@ class PageFile(ABC):
     @abstractmethod
     def row(self, index: int) -> Row:
         """The row at `index` of the file, from 0; a row that is not there has a problem."""
+
+    def text_layers(self) -> list[str | None]:
+        """The text layer of every row, as far as the file can be read; None for a row without one."""
+        return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
 
     def rows(self, count: int) -> Iterator[Row]:
         """Exactly `count` rows, as many as the file had when it was indexed.
@@ -208,6 +215,15 @@ class ParquetFile(PageFile):
             at -= batch.rows
         return Row(problem=f"{self.path} has no row {index}")
 
+    def text_layers(self) -> list[str | None]:
+        """Read alone: beside the images of a shard they are small."""
+        if self.problem or TEXT_LAYER not in self._columns:
+            return [None] * (self._ends[-1] if self._ends else 0)
+        try:
+            return self._file.read([TEXT_LAYER])[TEXT_LAYER].to_pylist()
+        except _DAMAGE:
+            return super().text_layers()
+
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
 
@@ -262,6 +278,7 @@ class _ReadBatch:
         self._file_names = self._optional(batch, FILE_NAME, str)
         self._page_numbers = self._optional(batch, PAGE_NUMBER, int)
         self._licenses = self._optional(batch, LICENSE, str)
+        self._text_layers = self._optional(batch, TEXT_LAYER, str)
         self._problems = self._optional(batch, PROBLEM, str)
 
     def row(self, index: int) -> Row:
@@ -274,6 +291,7 @@ class _ReadBatch:
             file_name=self._file_names[index],
             page_number=self._page_numbers[index],
             license=self._licenses[index],
+            text_layer=self._text_layers[index],
             problem=problem,
         )
 

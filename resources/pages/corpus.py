@@ -1,6 +1,5 @@
 """The corpus as the assets see it: the pages and queries of every shard, straight from the source files."""
 
-import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,11 @@ from pydantic import Field
 
 from resources.errors import SourceError
 from resources.pages import ids
-from resources.pages.arrow import PageFile, Row, open_pages
-from resources.pages.manifest import GOLD, Manifest, Shard
-from resources.pages.page import Page
+from resources.pages.arrow import Row
+from resources.pages.documents.stored_layers import StoredLayers
+from resources.pages.documents.text_layer import layer_id
+from resources.pages.manifest import GOLD, Manifest
+from resources.pages.page_reader import PageReader, open_shard
 from resources.pages.queries import Query, digest, from_table, read_table
 from resources.printable import quoted
 
@@ -39,46 +40,8 @@ class SourceRow:
     license: str | None
     source: str
     data: bytes | memoryview | None
+    text_layer_id: str | None
     problem: str | None
-
-
-class PageReader:
-    """The page images of one shard, by row; threads may share it.
-
-    A row number is no proof: the file may have changed, or the manifest may name another one, since
-    `raw_pages` was made. So a page's bytes leave the reader only when their SHA-256 is the page's,
-    as a copy, which no later write to the file can change. Both take 0.5 ms for 700 KB.
-    """
-
-    def __init__(self, file: PageFile, shard_key: str) -> None:
-        self._file = file
-        self._shard_key = shard_key
-
-    def page(self, page_id: str, row: int, sha256: str | None) -> Page:
-        """The page at `row`, from 0, whose encoded image has this SHA-256, as `raw_pages` has both.
-
-        Raises `SourceError` when the row cannot be read or holds other bytes.
-        """
-        data = bytes(self._encoded(row))
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise SourceError(
-                f"{self._file.path}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
-                f"materialize raw_pages of {self._shard_key} again"
-            )
-        return Page(page_id, data)
-
-    def sha256(self, row: int) -> str:
-        """The SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""
-        return hashlib.sha256(self._encoded(row)).hexdigest()
-
-    def _encoded(self, row: int) -> memoryview:
-        found = self._file.row(row)
-        if found.image is None:
-            raise SourceError(
-                f"{self._file.path}: row {row} cannot be read: {found.problem}; "
-                f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
-            )
-        return found.image
 
 
 class Corpus(dg.ConfigurableResource):
@@ -107,7 +70,7 @@ class Corpus(dg.ConfigurableResource):
         source = Path(shard.file).name
         duplicates = set(shard.duplicates)
         seen: set[str] = set()
-        for at, row in enumerate(self._open(shard).rows(shard.rows)):
+        for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
             problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
             page_id = row.id if problem is None and row.id is not None else ids.stand_in(shard_key, at)
             seen.add(page_id)
@@ -120,13 +83,19 @@ class Corpus(dg.ConfigurableResource):
                 license=row.license,
                 source=source,
                 data=row.image,
+                text_layer_id=layer_id(row.text_layer),
                 problem=problem or row.problem,
             )
 
     @contextmanager
     def reader(self, shard_key: str) -> Iterator[PageReader]:
         """Random access to the page images of a shard. Raises `SourceError`."""
-        yield PageReader(self._open(self.manifest.shard(shard_key)), shard_key)
+        yield PageReader(open_shard(self.manifest, shard_key), shard_key)
+
+    def text_layers(self, shard_key: str) -> StoredLayers:
+        """The text layers of a shard's pages, without their images. Raises `SourceError`."""
+        file = open_shard(self.manifest, shard_key)
+        return StoredLayers(file.path, shard_key, file.text_layers())
 
     def queries(self, shard_key: str) -> list[Query]:
         """The queries that belong to a shard, in their order. Raises `SourceError`."""
@@ -143,9 +112,6 @@ class Corpus(dg.ConfigurableResource):
     def unknown_pages(self) -> frozenset[str]:
         """The pages of ground truth that no shard holds."""
         return frozenset(self.manifest.queries.unknown if self.manifest.queries else ())
-
-    def _open(self, shard: Shard) -> PageFile:
-        return open_pages(self.manifest.path(shard.file), shard.format, shard.bytes)
 
 
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:

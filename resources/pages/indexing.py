@@ -24,7 +24,7 @@ from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
-from resources.printable import quoted
+from resources.printable import counted, quoted
 
 Progress = Callable[[str], None]
 
@@ -111,7 +111,8 @@ def _index(source: str, found: _Source, home: Path, tell: Progress) -> Manifest:
             tell(f"{path.name} has no rows: left out")
             continue
         shards.append(shard)
-        tell(f"{shard.key} ({at} of {len(found.files)}): {path.name}, {shard.rows:,} pages, {shard.bytes:,} bytes")
+        pages = counted(shard.rows, "page")
+        tell(f"{shard.key} ({at} of {len(found.files)}): {path.name}, {pages}, {shard.bytes:,} bytes")
     if not shards:
         raise SourceError(f"{found.name} has no pages")
     if seen.duplicates:
@@ -288,6 +289,7 @@ def _scan(path: Path, key: str, home: Path, seen: _Seen) -> Shard | None:
         bytes=path.stat().st_size,
         sha256=sha256,
         duplicates=sorted(duplicates),
+        text_layers=sum(layer is not None for layer in pages.text_layers()),
     )
 
 

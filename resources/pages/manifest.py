@@ -33,7 +33,10 @@ class _Entry(BaseModel):
 
 
 class Shard(_Entry):
-    """One file of pages. `duplicates` are the ids in it that belong to a page of an earlier shard."""
+    """One file of pages. `duplicates` are the ids in it that belong to a page of an earlier shard.
+
+    `text_layers` counts its pages whose PDF says what is written on them.
+    """
 
     key: str
     file: str
@@ -42,6 +45,7 @@ class Shard(_Entry):
     bytes: int = Field(ge=1)
     sha256: str
     duplicates: list[str] = []
+    text_layers: int = 0
 
 
 class QueryFile(_Entry):

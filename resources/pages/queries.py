@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
+from resources.fingerprints import fingerprint
 from resources.printable import first_line
 
 SHARD = "shard"
@@ -44,9 +48,23 @@ class Query:
 def read_table(path: Path) -> pa.Table:
     """A small Parquet table. Raises `SourceError`."""
     try:
-        return pq.read_table(path)
+        # Not `read_table`: that loads pandas.
+        with pq.ParquetFile(path) as file:
+            return file.read()
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+
+
+@cache
+def shard_fingerprints(path: Path, sha256: str) -> dict[str, str]:
+    """Fingerprints of the indexed queries by shard, read once for all; `sha256` tells an index from the next.
+
+    Raises `SourceError`.
+    """
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in read_table(path).to_pylist():
+        rows[row[SHARD]].append(row)
+    return {shard: fingerprint(queries) for shard, queries in rows.items()}
 
 
 def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) -> list[Query]:

@@ -3,14 +3,36 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
+from pydantic import Field, field_validator
+
 from resources.engine import Engine
-from resources.layout.regions import Region
+from resources.layout.regions import READ_TASKS, Region
 from resources.pages.page import Page
+from resources.recognition.characters import KOREAN
 from resources.recognition.readings import PageReading
 
 
 class Recognizer(Engine):
     """Reads the regions of pages."""
+
+    reread: list[str] = Field(
+        default=[],
+        description="Tasks (text, table, formula) that are read from the crop although the text is known already, as "
+        "from a layout engine that reads. What has no text is always read.",
+    )
+
+    @field_validator("reread")
+    @classmethod
+    def _tasks(cls, named: list[str]) -> list[str]:
+        unknown = sorted(set(named) - {task.value for task in READ_TASKS})
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not read; name some of {', '.join(READ_TASKS)}")
+        return sorted(set(named))
+
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        """The scripts of the pages that it is to read, by `characters.script_of`: a text in others looks wrong."""
+        return KOREAN
 
     @abstractmethod
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+KOREAN = frozenset({"HANGUL", "LATIN", "GREEK"})
+"""Scripts of Korean pages; Hanja beside Hangul is no surprise."""
 _FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
 """Dot leaders and rules: one sign four times or more."""
 

@@ -1,6 +1,7 @@
 """Crops: the pictures of a page, which its markdown links to."""
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
@@ -15,12 +16,23 @@ def cut_pictures(page: Page, regions: Sequence[Region]) -> tuple[Crop, ...]:
 
     Raises `UndecodableImage` when the page cannot be decoded.
     """
-    return tuple(_cut(page, region) for region in regions if region.task is Task.SKIP and region.label in PICTURES)
+    return tuple(_cut(page, region) for region in regions if _is_picture(region))
+
+
+def _is_picture(region: Region) -> bool:
+    """Whether a region is kept as a picture; a chart is too where its values are read as a table."""
+    kept = region.task is Task.SKIP or (region.task is Task.TABLE and region.label == "chart")
+    return kept and region.label in PICTURES
 
 
 def crop_path(page_id: str, index: int) -> str:
     """Where the picture of region `index` of a page lies, relative to the release."""
     return f"crops/{page_id}_{index}.jpg"
+
+
+def crop_index(path: str) -> int:
+    """The region of its page that a picture at `crop_path` is of."""
+    return int(PurePosixPath(path).stem.rpartition("_")[2])
 
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from resources.errors import StoreError
 from resources.layout.regions import Task
-from resources.recognition.readings import RegionText
+from resources.recognition.readings import Origin, RegionText
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 
@@ -44,6 +44,7 @@ class ReadRegion:
     attempts: int | None = None
     seconds: float | None = None
     scale: float | None = None
+    origin: Origin | None = None
 
     @property
     def kind(self) -> str | None:
@@ -82,6 +83,7 @@ def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
             reading["attempts"],
             reading["seconds"],
             reading["scale"],
+            origin=_origin(reading),
         )
         for reading in readings or ()
     ]
@@ -117,4 +119,9 @@ def _joined(region: Row, reading: Row | None) -> ReadRegion:
         attempts=reading["attempts"],
         seconds=reading["seconds"],
         scale=reading["scale"],
+        origin=_origin(reading),
     )
+
+
+def _origin(reading: Row) -> Origin | None:
+    return Origin(reading["origin"]) if reading["origin"] else None

@@ -1,13 +1,13 @@
 """What is published of a shard, and what a release says of itself."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
-from resources.store.corpus_tables import RELEASED_FILES, TABLES
+from resources.config.choices.gates import Gates
+from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES
 
 
 class TableReader(Protocol):
@@ -23,7 +23,8 @@ class ReleaseInput:
     """The tables of one shard, as the assets left them, and by asset what is known of their making.
 
     `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets.
-    `unknown_pages` are those of ground truth that the corpus does not have.
+    `unknown_pages` are those of ground truth that the corpus does not have. `figures` are the tables of figures by
+    asset, those that a profile wants.
     """
 
     raw_pages: pa.Table
@@ -36,6 +37,7 @@ class ReleaseInput:
     made: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     ledger: Mapping[str, pa.Table] = field(default_factory=dict)
     unknown_pages: Collection[str] = ()
+    figures: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -44,25 +46,34 @@ class ReleaseInput:
         shard: str,
         ledger: Mapping[str, pa.Table] | None = None,
         unknown_pages: Collection[str] = (),
+        figures: Collection[str] = (),
     ) -> Self:
-        """The tables of `shard`, each field being an asset's name."""
+        """The tables of `shard`, each field being an asset's name; `figures` are the wanted ones of figures."""
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
-        made = {asset: reader.metadata(asset, shard) for asset in ASSETS}
-        return cls(**tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages)
+        of_figures = {asset: reader.read(asset, shard) for asset in FIGURE_ASSETS if asset in figures}
+        made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *of_figures)}
+        return cls(**tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages, figures=of_figures)
 
     @property
     def tables(self) -> dict[str, pa.Table]:
         """All tables by asset, in the order the assets are made."""
-        return {asset: getattr(self, asset) for asset in ASSETS}
+        return {asset: getattr(self, asset) for asset in ASSETS} | dict(self.figures)
 
     @property
     def page_tables(self) -> dict[str, pa.Table]:
         """The tables with one row per page."""
-        return {asset: getattr(self, asset) for asset in PAGE_ASSETS}
+        return {asset: getattr(self, asset) for asset in PAGE_ASSETS} | dict(self.figures)
+
+    def replaced(self, tables: Mapping[str, pa.Table]) -> Self:
+        """The same with some tables replaced, by asset."""
+        figures = {asset: tables.get(asset, table) for asset, table in self.figures.items()}
+        return replace(self, figures=figures, **{asset: t for asset, t in tables.items() if asset in ASSETS})
 
 
 PAGE_ASSETS = tuple(table.name for table in TABLES.of_pages)
 ASSETS = tuple(table.name for table in TABLES)
+FIGURE_ASSETS = tuple(table.name for table in FIGURE_TABLES)
+"""Those that a release has where the profile wants them."""
 
 RELEASE = RELEASED_FILES.name
 """The asset whose table lists the released files of a shard."""

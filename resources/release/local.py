@@ -1,6 +1,6 @@
 """A release in a folder: what `datasets.load_dataset` opens, and what a Hub repository would hold."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ from resources.release.base import PageImages, ReleaseDescription, ReleasedFile,
 from resources.release.card import attribution, dataset_card
 from resources.release.card.front_matter import compose, front_matter, is_listed, split, stamped
 from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.configs import CONFIGS, build
+from resources.release.dataset.configs import build
 from resources.release.dataset.parquet import write
+from resources.release.dataset.part_paths import ALL_CONFIGS, part_path, published
 from resources.release.dataset.release_manifest import Listed, Manifest
-from resources.release.dataset.released_files import Part, features_of, list_parts, part_path, published
+from resources.release.dataset.released_files import Part, features_of, list_parts
 from resources.release.writers import written
 
 TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
@@ -60,24 +61,28 @@ class LocalRelease(Engine):
         """
         built = build(shard, tables, self.page_images)
         asked = {"pages": images if self.page_images else None}
-        paths = {config: part_path(config, shard) for config in CONFIGS}
+        every = {config: part_path(config, shard) for config in ALL_CONFIGS}
+        paths = {config: every[config] for config in built}
+        dropped = set(every.values()) - set(paths.values())
         with written(self._root, shard):
             with self._lock():
                 # A file is hashed anew by `finish` when a run dies before its new hash is written.
-                self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths.values()})
+                self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in every.values()})
                 self._write_first_yaml(shard, built)
             files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
             with self._lock():
+                for path in dropped:
+                    (self._root / path).unlink(missing_ok=True)
                 known = self._sums() | {file.path: file.sha256 for file in files}
                 self._write_sums(known)
-                self._write_manifest(shard, files)
+                self._write_manifest(shard, files, dropped)
                 self._write_yaml(built, known)
         return files
 
     def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
         """Drop the files of shards that `about` does not name, and describe what is there; the card comes last."""
         with self._lock():
-            for config in CONFIGS:
+            for config in ALL_CONFIGS:
                 for path in published(self._root, config):
                     if path.stem not in about.shards:
                         path.unlink(missing_ok=True)
@@ -121,14 +126,15 @@ class LocalRelease(Engine):
             }
             self._write_text(dataset_card.NAME, compose(front_matter(to_come, {}, {}), _BEING_MADE))
 
-    def _write_manifest(self, shard: str, files: list[ReleasedFile]) -> None:
+    def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
         """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""
         try:
             before = release_manifest.parse((self._root / release_manifest.NAME).read_bytes())
         except (FileNotFoundError, StoreError):
             return
         listed = {file.path: Listed(file.sha256, file.rows or 0, file.bytes) for file in files}
-        now = Manifest(list(dict.fromkeys([*before.shards, shard])), {**before.files, **listed})
+        kept = {path: file for path, file in before.files.items() if path not in dropped}
+        now = Manifest(list(dict.fromkeys([*before.shards, shard])), {**kept, **listed})
         self._write_text(release_manifest.NAME, release_manifest.render(now))
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:

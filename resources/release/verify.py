@@ -14,10 +14,10 @@ from resources.release import loading
 from resources.release.card import dataset_card
 from resources.release.card.front_matter import split
 from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.configs import CONFIGS
 from resources.release.dataset.joins import joins
+from resources.release.dataset.part_paths import CONFIGS, part_path
 from resources.release.dataset.release_manifest import DATA, Manifest
-from resources.release.dataset.released_files import Inventory, in_use, list_parts, part_path, waiting_lines
+from resources.release.dataset.released_files import Inventory, in_use, list_parts, waiting_lines
 from resources.release.hub.calls import insist
 from resources.release.local import TEXTS
 from resources.release.writers import wait

@@ -32,21 +32,25 @@ def significant_drops(table: pa.Table) -> list[str]:
     Only the main score by the convention of mteb closes a gate: of the table's hundreds of intervals
     some are below zero by chance.
     """
-    headline = (pc.field("query_type") == ALL) & (pc.field("metric") == MAIN) & (pc.field("convention") == "first")
     return [
         f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
         f"(95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over {row['queries']} queries"
-        for row in table.filter(headline & pc.field("dropped")).to_pylist()
+        for row in _of_all(table)
+        if row["metric"] == MAIN and row["dropped"]
     ]
 
 
 def headline(table: pa.Table) -> dict[str, dict[str, float]]:
     """The means over all queries where one page answers, by retriever and metric."""
     found: dict[str, dict[str, float]] = {}
-    chosen = (pc.field("query_type") == ALL) & (pc.field("convention") == "first")
-    for row in table.filter(chosen).to_pylist():
+    for row in _of_all(table):
         found.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
     return found
+
+
+def _of_all(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows over all queries where one page answers; in Python, as an expression of Arrow's loads pandas."""
+    return [row for row in table.to_pylist() if (row["query_type"], row["convention"]) == (ALL, "first")]
 
 
 def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:

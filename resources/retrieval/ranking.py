@@ -38,11 +38,19 @@ class BestPages:
     def add_vectors(self, pages: np.ndarray, vectors: np.ndarray, queries: np.ndarray) -> None:
         """`vectors` is float16 (pages, dim), `queries` float64 (queries, dim); the score is their dot product.
 
-        In float64, and rounded afterwards: equal vectors score equally wherever they lie in a block.
+        In float64, and rounded afterwards: equal vectors score equally wherever they lie in a block. Of several
+        vectors of one page, which follow each other, the best counts.
         """
-        for start in range(0, len(pages), _BLOCK):
-            block = vectors[start : start + _BLOCK].astype(np.float64)
-            self.add(pages[start : start + _BLOCK], queries @ block.T)
+        firsts = np.flatnonzero(np.diff(pages, prepend=NO_PAGE))
+        while len(firsts):
+            # As many whole pages as a block holds, one at least.
+            held = max(1, int(np.searchsorted(firsts, firsts[0] + _BLOCK)))
+            start, end = firsts[0], firsts[held] if held < len(firsts) else len(pages)
+            scores = queries @ vectors[start:end].astype(np.float64).T
+            if held < end - start:
+                scores = np.maximum.reduceat(scores, firsts[:held] - start, axis=1)
+            self.add(pages[firsts[:held]], scores)
+            firsts = firsts[held:]
 
     def ranking(self) -> np.ndarray:
         keys = np.sort(self._keys, axis=1)[:, ::-1]

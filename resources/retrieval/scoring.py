@@ -61,7 +61,7 @@ def _rankings(corpus: SearchedCorpus, log: Callable[[str], None]) -> Iterator[tu
     bm25 = Bm25()
     for page, tokens in corpus.tokens():
         bm25.add(page, tokens)
-    found.append(("bm25", bm25.rank(list(morphemes.tokens(question.text for question in corpus.questions)))))
+    found.append(("bm25", bm25.rank(list(morphemes.query_tokens(question.text for question in corpus.questions)))))
     log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
     yield from found
     yield "fusion", fuse([ranking for _, ranking in found])

@@ -8,25 +8,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.fingerprints import fingerprint, table_fingerprint
-from resources.retrieval import morphemes
+from resources.fingerprints import fingerprint
+from resources.retrieval.token_tables import TOKENS, made_from, tokenised
 from resources.states import MADE
-from resources.store.corpus_tables import TABLES
-from resources.store.schemas import RETRIEVAL_TOKENS
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import vector_width, with_vector
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
 IMAGES, TEXTS, QUERIES, PARSED = (
     table.name for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors, TABLES.texts)
 )
-VECTORS = {"image": IMAGES, "text": TEXTS}
-"""The asset with each kind of page vector."""
-_TOKENS = "retrieval_tokens"
-"""The table of the tokens of each page."""
+FIGURES = FIGURE_VECTORS.name
+VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
+"""The asset with each kind of vector; a page has as many of the last as it has figures."""
 
 _READ = {
     IMAGES: ("page_id", "vector", "state"),
     TEXTS: ("page_id", "vector", "state"),
+    FIGURES: ("page_id", "figures", "state"),
     PARSED: ("page_id", "text", "state"),
     QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
 }
@@ -101,9 +101,11 @@ class SearchedCorpus:
         return [a for a in assets if len({self._store.metadata(a, s).get("made_with") for s in self.shards}) > 1]
 
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(pages, float16 vectors) of the pages that have one, by shard."""
+        """(pages, float16 vectors) of the pages that have one, by shard; those of one page follow each other."""
         for shard in self.shards:
             table = self._made(VECTORS[kind], shard)
+            if VECTORS[kind] == FIGURES:
+                table = with_vector(table)
             yield self._pages(table), _matrix(table, self._dim)
 
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
@@ -136,7 +138,7 @@ class SearchedCorpus:
         if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
             return f"{', '.join(other)} of another corpus than the indexed one"
         for asset in assets[1:]:
-            width = self._store.read(asset, shard, ["vector"]).schema.field("vector").type.list_size
+            width = vector_width(self._store.arrow_schema(asset, shard))
             if width != self._dim:
                 return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
         pages = self._ids(PARSED, shard)
@@ -155,18 +157,11 @@ class SearchedCorpus:
 
     def _shard_tokens(self, shard: str) -> pa.Table:
         texts = self._made(PARSED, shard)
-        made_from = {
-            "texts": table_fingerprint(texts),
-            "version": str(morphemes.VERSION.number),
-            **morphemes.tokenizer(),
-        }
-        if self._store.has(_TOKENS, shard) and self._store.metadata(_TOKENS, shard) == made_from:
-            return self._store.read(_TOKENS, shard)
-        tokens = list(morphemes.tokens(texts["text"].to_pylist()))
-        table = pa.Table.from_arrays(
-            [texts["page_id"], pa.array(tokens, pa.list_(pa.string()))], schema=RETRIEVAL_TOKENS
-        )
-        self._store.write(_TOKENS, shard, table, made_from)
+        stamp = made_from(texts)
+        if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == stamp:
+            return self._store.read(TOKENS, shard)
+        table = tokenised(texts)
+        self._store.write(TOKENS, shard, table, stamp)
         return table
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from resources.errors import StoreError
 from resources.files import replace_bytes
 
-FORMAT = 1
+FORMAT = 2
 """Of the files. Raise it with their schemas: files of another format are made again."""
 
 
@@ -48,7 +48,10 @@ class ArrowCache:
         except (StoreError, OSError) as error:
             # The home may be read-only: the caller has the table in memory, and a later search makes it again.
             self.problem = str(error)
-        return pa.ipc.open_file(content).read_all()
+            return pa.ipc.open_file(content).read_all()
+        mapped = _mapped(path)
+        # What is mapped, the system may drop.
+        return pa.ipc.open_file(content).read_all() if mapped is None else mapped
 
 
 def _mapped(path: Path) -> pa.Table | None:

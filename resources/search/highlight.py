@@ -32,10 +32,14 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The passage with most of a query, and the regions, by their place in the given list, that have its words."""
+    """The passage with most of a query, and the regions, by their place in the given list, that have its words.
+
+    `best` is the region that the passage is of; None where no region has a word.
+    """
 
     passage: Passage
     regions: tuple[int, ...]
+    best: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
         return Match(Passage(shortened(" ".join(" ".join(texts).split()))), ())
     place = weights.index(best)
     matching = tuple(at for at, weight in enumerate(weights) if weight >= _MATCHING * best)
-    return Match(_window(texts[place], marks[place]), matching)
+    return Match(_window(texts[place], marks[place]), matching, place)
 
 
 def shortened(text: str) -> str:

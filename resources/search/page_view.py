@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.fingerprints import fingerprint
-from resources.recognition.read_regions import region_texts
+from resources.layout.regions import Task
+from resources.recognition.read_regions import KINDS, region_texts
 from resources.search.arrow_cache import ArrowCache
+from resources.search.search_options import Where
+from resources.search.tables import SearchedTables
 from resources.store.corpus_tables import TABLES
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
 from resources.texts.plain_text import page_text
 
@@ -27,10 +30,14 @@ _PAGES = pa.schema(
         ("width", pa.int32()),
         ("height", pa.int32()),
         ("sha256", pa.string()),
+        ("has_table", pa.bool_()),
+        ("has_figure", pa.bool_()),
         ("regions", pa.list_(_REGION)),
     ]
 )
-_PAGE_COLUMNS = [field.name for field in _PAGES if field.name != "regions"]
+_PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
+_TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
+"""What a filter calls a table and a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +68,15 @@ class PageView:
 class PageLookup:
     """Pages by shard and id, from the tables as they are at the time of the call."""
 
-    def __init__(self, store: ShardStore, cache: ArrowCache) -> None:
+    def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
         self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
 
-    def refreshed(self, is_of_corpus: IsOfCorpus) -> Callable[[str, str], PageView]:
-        """A look-up of pages by (shard, page id), in the tables as they are now, without those of another corpus."""
+    def refreshed(self, is_of_corpus: IsOfCorpus) -> "Pages":
+        """The pages of the tables as they are now, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
 
-        def page(shard: str, page_id: str) -> PageView:
+        def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
             used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
             version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
             if shard not in self._open or self._open[shard][0] != version:
@@ -82,24 +89,61 @@ class PageLookup:
                 rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
                 self._open[shard] = version, table, rows
             _, table, rows = self._open[shard]
-            if page_id not in rows:
-                return PageView(shard, page_id)
-            return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
+            return table, rows
 
-        return page
+        return Pages(opened)
 
 
-def _pages(store: ShardStore, shard: str, used: Collection[str]) -> pa.Table:
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a corpus at one time; `opened` gives the table of a shard's pages, and the row of each."""
+
+    opened: Callable[[str], tuple[pa.Table, dict[str, int]]]
+
+    def page(self, shard: str, page_id: str) -> PageView:
+        """A page by its shard and id; one that is not known has neither number nor regions."""
+        table, rows = self.opened(shard)
+        if page_id not in rows:
+            return PageView(shard, page_id)
+        return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
+
+    def ids(self, shard: str, where: Where) -> pa.Array:
+        """The ids of the pages of a shard that are of the documents, and have what is asked for."""
+        table, _ = self.opened(shard)
+        wanted = pc.scalar(True)
+        if where.documents:
+            wanted &= pc.field("doc_id").isin(sorted(where.documents))
+        for column in ("has_table", "has_figure"):
+            if getattr(where, column):
+                wanted &= pc.field(column)
+        return table.select(["page_id", "doc_id", "has_table", "has_figure"]).filter(wanted)["page_id"].combine_chunks()
+
+    def documents(self, shard: str) -> list[str]:
+        """The documents that pages of a shard are of."""
+        return self.opened(shard)[0]["doc_id"].drop_null().unique().to_pylist()
+
+
+def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
     pages, readings = TABLES.pages.name, TABLES.readings.name
     known = store.read(pages, shard, _PAGE_COLUMNS).to_pylist() if pages in used else []
     read = store.read(readings, shard, ["page_id", "regions"]).to_pylist() if readings in used else []
     regions = {row["page_id"]: list(_regions(row["regions"] or ())) for row in read}
     places = {row["page_id"]: row for row in known}
     rows = [
-        {"page_id": page_id, **places.get(page_id, {}), "regions": regions.get(page_id, [])}
+        {
+            "page_id": page_id,
+            **places.get(page_id, {}),
+            "has_table": _has(regions.get(page_id), _TABLE),
+            "has_figure": _has(regions.get(page_id), _FIGURE),
+            "regions": regions.get(page_id, []),
+        }
         for page_id in dict.fromkeys([*places, *regions])
     ]
     return pa.Table.from_pylist(rows, _PAGES)
+
+
+def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:
+    return any(region["label"] == kind for region in regions or ())
 
 
 def _regions(regions: Any) -> Iterator[dict[str, Any]]:
@@ -116,6 +160,6 @@ def _regions(regions: Any) -> Iterator[dict[str, Any]]:
 def _view(shard: str, row: dict[str, Any]) -> PageView:
     regions = tuple(
         RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
-        for region in row.pop("regions")
+        for region in row["regions"]
     )
-    return PageView(shard, regions=regions, **row)
+    return PageView(shard, regions=regions, **{column: row[column] for column in _PAGE_COLUMNS})

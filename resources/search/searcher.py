@@ -1,180 +1,253 @@
-"""A question answered: embedded with the profile's engine, compared with the vectors, shown with a passage."""
+"""A question answered: ranked by its words, by its vector or by both, and shown with the passage that answers."""
 
-import json
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from resources.embedding.base import Embedder
-from resources.errors import KopubError
+from resources.errors import did_you_mean
+from resources.retrieval import morphemes
 from resources.retrieval.fusion import reciprocal_ranks
+from resources.retrieval.ranking import DEPTH
+from resources.search.answers import Answer, CannotSearch, Hit
 from resources.search.arrow_cache import ArrowCache
-from resources.search.highlight import Match, QueryWords, best_passage
-from resources.search.nearest import Neighbour, ShardVectors, Vectors
+from resources.search.choice import NOTHING, Scores, best_mode
+from resources.search.floor import KnownQuestions
+from resources.search.highlight import QueryWords, best_passage
+from resources.search.nearest import Neighbour, Pages, Vectors
 from resources.search.page_view import PageLookup, PageView
-from resources.search.search_options import By
-from resources.states import MADE
-from resources.store.corpus_tables import TABLES
-from resources.store.lineage_rows import MADE_WITH
-from resources.store.shard_store import ShardStore
+from resources.search.page_view import Pages as PageViews
+from resources.search.search_options import FLOOR, Mode, Where
+from resources.search.tables import SearchedTables
+from resources.search.vector_lookup import VECTORS, VectorLookup, left_out
+from resources.search.words import TEXTS, WordLookup, Words
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
-VECTORS = {By.TEXT: TABLES.text_vectors.name, By.IMAGE: TABLES.image_vectors.name}
-"""The table of each kind of vector."""
-_FUSED = 100
-"""Pages of each ranking that fusion looks at."""
-_ENGINES = b"engines"
+EVERYWHERE = Where()
 
 
-class CannotSearch(KopubError):
-    """A question that cannot be answered, or vectors that it cannot be compared with."""
+@dataclass
+class _Found:
+    """The rankings of a question, and whether each of them says that a page matches well; None: it cannot tell."""
 
+    rankings: list[list[Neighbour]] = field(default_factory=list)
+    verdicts: list[bool | None] = field(default_factory=list)
+    pages: int = 0
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A page that answers: `score` is the dot product of the vectors, of fusion the sum of reciprocal ranks."""
-
-    rank: int
-    score: float
-    page: PageView
-    match: Match
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The pages found, best first; `notes` say what was not searched, or could not be kept for the next search."""
-
-    query: str
-    by: By
-    hits: tuple[Hit, ...]
-    vectors: int
-    notes: tuple[str, ...]
+    @property
+    def matches_well(self) -> bool | None:
+        if not self.verdicts or any(self.verdicts):
+            return True if self.verdicts else None
+        return None if None in self.verdicts else False
 
 
 class Searcher:
-    """Searches the shards of a corpus with the engine of a profile; threads may share it.
+    """Searches the shards of a corpus; threads may share it.
 
-    Every answer is from the tables as they are at the time. `folder` caches what a search reads of them.
-    Tables that `corpus_check` finds to be of another corpus are left out; without it, all are used.
+    Every answer is from the tables as they are at the time. `folder` caches what a search reads of them. Without an
+    `embedding`, words alone are searched. Tables that `corpus_check` finds to be of another corpus are left out;
+    without it, all are used. `scores` tells what was measured, `mode` is what a search takes that asks for none, and
+    `floor` the match under which nothing matches well; `say` is told what takes long.
     """
 
     def __init__(
         self,
-        store: ShardStore,
+        store: SearchedTables,
         shards: Sequence[str],
-        embedding: Embedder,
+        embedding: Embedder | None,
         profile: str,
         folder: Path,
         corpus_check: CorpusCheck | None = None,
+        *,
+        scores: Scores = lambda: NOTHING,
+        mode: Mode = Mode.AUTO,
+        floor: float = FLOOR,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store, self._shards, self._embedding, self._profile = store, list(shards), embedding, profile
-        self._corpus_check = corpus_check
+        self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
         self._cache = ArrowCache(folder)
         self._pages = PageLookup(store, self._cache)
-        self._engine = json.loads(json.dumps([embedding.recipe()]))
-        self._loaded: dict[tuple[By, str], ShardVectors] = {}
-        self._open: dict[By, tuple[dict[str, str], Vectors]] = {}
+        self._words = WordLookup(store, self._cache, say)
+        self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
+        self._known = KnownQuestions(store)
         self._told_problem = False
-        self._lock = Lock()
+        self._lock, self._words_lock = Lock(), Lock()
 
-    def search(self, query: str, top: int = 10, by: By | None = None) -> Answer:
-        """The best `top` pages. Raises `CannotSearch`, and what the engine and the store raise."""
+    def search(self, query: str, top: int = 10, mode: Mode | None = None, where: Where = EVERYWHERE) -> Answer:
+        """The best `top` pages of those `where` names, ranked by `mode`; the searcher's own when it is left out.
+
+        Raises `CannotSearch`, and what the engine and the store raise.
+        """
         if not query.strip():
             raise CannotSearch("the query is empty: type a question")
         # Some systems type Hangul as letters (NFD), which a model reads as other words.
         query = unicodedata.normalize("NFC", query)
         with self._lock:
-            by = self._chosen(by)
             is_of_corpus = self._look()
-            searched = [self._vectors(kind, is_of_corpus) for kind in VECTORS if by in (kind, By.FUSION)]
-        # A model server may have to start for it; pages that are looked at meanwhile do not wait.
-        vector = self._embedded(query)
-        rankings = [vectors.nearest(vector, _FUSED if by is By.FUSION else top) for vectors, _ in searched]
-        ranked = _fused(rankings) if by is By.FUSION else rankings[0]
-        words = QueryWords.of(query)
+            used, chosen = self._chosen(mode or self._mode)
+            kinds = self._kinds(used)
+            searched = {kind: self._lookup.refreshed(kind, is_of_corpus) for kind in kinds}
+            views = self._pages.refreshed(is_of_corpus)
+            pages = self._searched_pages(where, views)
+        notes = [note for _, of_kind in searched.values() for note in of_kind]
+        if used in (Mode.FUSION, Mode.VECTORS):
+            notes += [
+                f"there are no {kind} vectors yet" for kind in VECTORS if kind in self.choices and kind not in kinds
+            ]
+        found = _Found()
+        count = top if len(kinds) + (used in _WITH_WORDS) == 1 else DEPTH
+        if kinds:
+            # A model server may have to start for it; pages that are looked at meanwhile do not wait.
+            vector = self._embedded(query)
+            for kind, (vectors, _) in searched.items():
+                self._compare(found, kind, vectors, vector, count, pages, is_of_corpus)
+        if used in _WITH_WORDS:
+            with self._words_lock:
+                words, of_words = self._words_now(is_of_corpus)
+            ranking, match = words.best(next(morphemes.query_tokens([query])), count, pages)
+            found.rankings.append(ranking)
+            found.verdicts.append(match >= self._floor)
+            found.pages = max(found.pages, len(words))
+            notes += of_words
+        ranked = _fused(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
         with self._lock:
-            page = self._pages.refreshed(is_of_corpus)
-            pages = [page(neighbour.shard, neighbour.page_id) for neighbour in ranked[:top]]
-            notes = [note for _, notes in searched for note in notes] + self._cache_notes()
+            shown = [views.page(near.shard, near.page_id) for near in ranked[:top]]
+            notes += self._cache_notes()
+        asked = QueryWords.of(query)
         hits = tuple(
-            Hit(rank, neighbour.score, page, best_passage(words, [region.text for region in page.regions]))
-            for rank, (neighbour, page) in enumerate(zip(ranked, pages, strict=False), start=1)
+            _hit(rank, near, page, asked) for rank, (near, page) in enumerate(zip(ranked, shown, strict=False), start=1)
         )
-        return Answer(query, by, hits, sum(len(vectors) for vectors, _ in searched), tuple(notes))
+        return Answer(query, used, chosen, hits, found.matches_well, found.pages, tuple(notes))
 
     @property
-    def choices(self) -> tuple[By, ...]:
-        """What the engine's queries can be compared with."""
-        kinds = tuple(kind for kind in VECTORS if kind in self._embedding.queries_match)
-        return (By.FUSION, *kinds) if len(kinds) > 1 else kinds
+    def choices(self) -> tuple[Mode, ...]:
+        """What can be asked for, besides `auto`; the first is taken where nothing was measured."""
+        matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
+        # Figures have vectors only where somebody had them made.
+        kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
+        every = (Mode.VECTORS,) if len(kinds) > 1 else ()
+        return (Mode.FUSION, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25,)
+
+    @property
+    def documents(self) -> list[str]:
+        """The documents of the corpus, in its order."""
+        with self._lock:
+            return _documents(self._pages.refreshed(self._look()), self._shards)
 
     def page(self, shard: str, page_id: str) -> PageView:
         """A page by its shard and id; one that is not known has neither number nor regions."""
         if shard not in self._shards:
             return PageView(shard, page_id)
         with self._lock:
-            return self._pages.refreshed(self._look())(shard, page_id)
+            return self._pages.refreshed(self._look()).page(shard, page_id)
 
-    def vectors(self, by: By) -> Vectors:
+    def vectors(self, kind: Mode) -> Vectors:
         """The vectors of one kind as they are now. Raises `CannotSearch`."""
         with self._lock:
-            return self._vectors(by, self._look())[0]
+            return self._lookup.refreshed(kind, self._look())[0]
+
+    def words(self) -> Words:
+        """The words of the texts as they are now. Raises `CannotSearch`."""
+        with self._words_lock:
+            return self._words_now(self._look())[0]
 
     def _look(self) -> IsOfCorpus:
         return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
 
-    def _chosen(self, by: By | None) -> By:
-        if by is None:
-            usable = [kind for kind in VECTORS if kind in self.choices]
-            made = [kind for kind in usable if self._store.published(VECTORS[kind])] or usable[:1]
-            return By.FUSION if len(made) > 1 else made[0]
-        if by not in self.choices:
-            raise CannotSearch(
-                f"queries of profile {self._profile} cannot be compared by {by}; choose {' or '.join(self.choices)}"
-            )
-        return by
+    @property
+    def _lookup(self) -> VectorLookup:
+        if self._vectors is None:
+            raise CannotSearch(f"profile {self._profile} has no engine for vectors; choose {Mode.BM25}")
+        return self._vectors
 
-    def _vectors(self, kind: By, is_of_corpus: IsOfCorpus) -> tuple[Vectors, list[str]]:
-        """The vectors as they are now, and notes of what is left out. Raises `CannotSearch` when none can be used."""
-        asset = VECTORS[kind]
-        published = self._store.published(asset)
+    def _chosen(self, mode: Mode) -> tuple[Mode, str]:
+        """The mode that is used, and why where nobody asked for it."""
+        if mode is Mode.AUTO:
+            return best_mode(self._scores(), self._usable())
+        if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self.choices]) == 1:
+            return kinds[0], ""
+        if mode not in self.choices:
+            raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self.choices)}")
+        return mode, ""
+
+    def _usable(self) -> list[Mode]:
+        """The choices whose tables are made; all of them where none is, for the one that says what is missing."""
+        has_texts = bool(self._store.published(TEXTS))
+        usable = [
+            mode
+            for mode in self.choices
+            if (has_texts or mode not in _WITH_WORDS) and all(map(self._is_made, self._kinds(mode)))
+        ]
+        return usable or list(self.choices)
+
+    def _kinds(self, mode: Mode) -> list[Mode]:
+        """The kinds of vectors that a mode compares; of a fusion those that are made, if any is."""
+        if mode not in (Mode.FUSION, Mode.VECTORS):
+            return [kind for kind in VECTORS if kind is mode]
+        kinds = [kind for kind in VECTORS if kind in self.choices]
+        return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
+
+    def _is_made(self, kind: Mode) -> bool:
+        return bool(self._store.published(VECTORS[kind]))
+
+    def _compare(
+        self,
+        found: _Found,
+        kind: Mode,
+        vectors: Vectors,
+        query: np.ndarray,
+        count: int,
+        pages: Pages | None,
+        is_of_corpus: IsOfCorpus,
+    ) -> None:
+        ranking = vectors.nearest(query, count, pages)
+        if kind is Mode.FIGURE:
+            # How near a figure has to be nobody knows: most questions are answered by a text.
+            found.rankings.append(ranking)
+            found.pages = max(found.pages, vectors.pages)
+            return
+        with self._lock:
+            floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
+        found.rankings.append(ranking)
+        found.pages = max(found.pages, len(vectors))
+        if floor is not None:
+            found.verdicts.append(bool(ranking) and ranking[0].score >= floor)
+        elif not (self._embedding and self._embedding.is_lexical):
+            found.verdicts.append(None)
+
+    def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
+        """The words of the texts as they are now, and notes of what is left out. Raises `CannotSearch`."""
+        published = self._store.published(TEXTS)
         made = [shard for shard in self._shards if shard in published]
         if not made:
-            raise CannotSearch(f"there are no {kind} vectors yet: materialize {asset}")
-        of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
+            raise CannotSearch(f"there are no texts yet: materialize {TEXTS}")
+        of_corpus = [shard for shard in made if is_of_corpus(TEXTS, shard)]
         if not of_corpus:
-            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: materialize {asset}")
-        fit: list[ShardVectors] = []
-        unfit: dict[str, str] = {}
-        for shard in of_corpus:
-            vectors = self._shard_vectors(kind, shard, published[shard])
-            problem = self._problem(vectors)
-            if problem:
-                unfit[shard] = problem
-            else:
-                fit.append(vectors)
-        if not fit:
-            shard, problem = next(iter(unfit.items()))
-            raise CannotSearch(
-                f"the {kind} vectors of {shard} {problem}: materialize {asset}, or set KOPUB_PROFILE to the profile "
-                "that made them"
-            )
-        versions = {vectors.shard: vectors.version for vectors in fit}
-        if kind not in self._open or self._open[kind][0] != versions:
-            self._open[kind] = versions, Vectors(fit)
-        notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
-        if other := len(made) - len(of_corpus):
-            notes.append(f"{other} of {len(self._shards)} shards have {kind} vectors of another corpus only")
-        if missing := len(self._shards) - len(made):
-            notes.append(f"{missing} of {len(self._shards)} shards have no {kind} vectors yet")
-        return self._open[kind][1], notes
+            raise CannotSearch(f"the texts are of another corpus than the indexed one: materialize {TEXTS}")
+        words = self._words.refreshed({shard: published[shard] for shard in of_corpus})
+        return words, left_out("texts", self._shards, made, of_corpus)
+
+    def _searched_pages(self, where: Where, views: PageViews) -> Pages | None:
+        """The ids of the pages of a shard that are searched; None where all of all shards are."""
+        if unknown := sorted(where.shards - set(self._shards)):
+            raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
+        if where.documents:
+            known = _documents(views, self._shards)
+            if unknown := sorted(where.documents - set(known)):
+                raise CannotSearch(f"there is no document {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+        if not where.shards and not where.looks_at_pages:
+            return None
+        none = pa.array([], pa.string())
+        ids = dict.fromkeys(self._shards, none)
+        for shard in where.shards or self._shards:
+            ids[shard] = views.ids(shard, where) if where.looks_at_pages else None
+        return ids.__getitem__
 
     def _cache_notes(self) -> list[str]:
         """Why nothing is kept for the next search; said once."""
@@ -183,36 +256,20 @@ class Searcher:
         self._told_problem = True
         return [f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"]
 
-    def _shard_vectors(self, kind: By, shard: str, version: str) -> ShardVectors:
-        loaded = self._loaded.get((kind, shard))
-        if loaded is None or loaded.version != version:
-            asset = VECTORS[kind]
-            table = self._cache.get(asset, shard, version, lambda: self._with_vector(asset, shard))
-            loaded = self._loaded[kind, shard] = ShardVectors(shard, version, table)
-        return loaded
-
-    def _with_vector(self, asset: str, shard: str) -> pa.Table:
-        """The rows of a table that have a vector, and the engines that it was made with."""
-        table = self._store.read(asset, shard, ["page_id", "vector", "state"])
-        made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
-        made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
-        return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
-
-    def _problem(self, vectors: ShardVectors) -> str | None:
-        """Why a query of this engine cannot be compared with the vectors; None when it can."""
-        width = vectors.table.schema.field("vector").type.list_size
-        if width != self._embedding.dim:
-            return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
-        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != self._engine:
-            return f"were made with another engine, or another version of it, than that of profile {self._profile}"
-        return None
-
     def _embedded(self, query: str) -> np.ndarray:
+        assert self._embedding is not None
         for made in self._embedding.embed_queries([("query", query)]):
             if made.vector is not None:
                 return made.vector
             raise CannotSearch(f"the query has no vector: {made.reason or made.state}")
         raise CannotSearch("the engine gave no answer; this is a bug in it")
+
+
+_WITH_WORDS = frozenset({Mode.BM25, Mode.FUSION})
+
+
+def _documents(views: PageViews, shards: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(document for shard in shards for document in views.documents(shard)))
 
 
 def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
@@ -221,26 +278,17 @@ def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     numbers = {page: number for number, page in enumerate(pages)}
     numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
     _, scores = reciprocal_ranks(numbered)
-    best_first = np.argsort(-scores, kind="stable").tolist()
-    return [Neighbour(*pages[number], score=float(scores[number])) for number in best_first]
-
-
-def as_json(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON values: what `kopub search --json` prints."""
-    return {"query": answer.query, "by": answer.by, "notes": list(answer.notes), "hits": [*map(_hit_json, answer.hits)]}
-
-
-def _hit_json(hit: Hit) -> Mapping[str, Any]:
-    page, passage = hit.page, hit.match.passage
-    matching = [page.regions[at] for at in hit.match.regions]
-    return {
-        "rank": hit.rank,
-        "score": hit.score,
-        "page_id": page.page_id,
-        "doc_id": page.doc_id,
-        "page_no": page.page_no,
-        "shard": page.shard,
-        "passage": passage.text,
-        "marks": [list(mark) for mark in passage.marks],
-        "regions": [{"index": r.index, "label": r.label, "bbox_2d": list(r.box), "text": r.text} for r in matching],
+    figures = {
+        (near.shard, near.page_id): near.figure for ranking in rankings for near in ranking if near.figure is not None
     }
+    best_first = np.argsort(-scores, kind="stable").tolist()
+    return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
+
+
+def _hit(rank: int, near: Neighbour, page: PageView, asked: QueryWords) -> Hit:
+    match = best_passage(asked, [region.text for region in page.regions])
+    at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
+    if at is None:
+        return Hit(rank, near.score, page, match)
+    regions = tuple(sorted({*match.regions, at}))
+    return Hit(rank, near.score, page, replace(match, regions=regions), page.regions[at])

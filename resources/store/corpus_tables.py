@@ -16,6 +16,10 @@ TABLES = CorpusTables(
     text_vectors=Table("corpus_text_embeddings", schemas.page_embeddings),
     query_vectors=Table("query_embeddings", schemas.query_embeddings, key="query_id"),
 )
+FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
+FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
+FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
+"""Made only where a profile wants them: no corpus has to have them."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
 SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")
 OCR_SCORES = Table("ocr_scores", schemas.OCR_SCORES, key="metric")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from resources.errors import StoreError
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Entry:
 class FooterCache:
     """The footers of a store, kept in it too. That saves time only: a table's own footer is the truth."""
 
-    def __init__(self, store: ShardStore) -> None:
+    def __init__(self, store: TableStore) -> None:
         self._store = store
         self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
         self._can_write = True

@@ -3,15 +3,18 @@
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.fingerprints import canonical_json
 from resources.store.append_log import AppendLog
-from resources.store.shard_store import ShardStore
+from resources.store.corpus_tables import RELEASED_FILES, TABLES
+from resources.store.table_store import TableStore
 
 LEDGER = pa.schema(
     [
@@ -22,6 +25,7 @@ LEDGER = pa.schema(
         ("seconds", pa.float64()),
         ("gpu_seconds", pa.float64()),
         pa.field("recipe", pa.string(), nullable=False),
+        ("figures", pa.string()),
     ]
 )
 """One row for each row that was computed, oldest first.
@@ -29,9 +33,11 @@ LEDGER = pa.schema(
 `row_id` is the page or query, `fingerprint` that of its row in the table, `recipe` the asset's own.
 `seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
 the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
-before it was killed, which the next run of the shard enters under its own name.
+before it was killed, which the next run of the shard enters under its own name. `figures` are what its
+engine counted for the row, as tokens and second tries: JSON of numbers by name, null where it counted nothing.
 """
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _FOLDER = ".ledger"
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
@@ -67,11 +73,24 @@ class Spent:
         return self.gpu_seconds / self.rows if self.rows else 0.0
 
 
+def assets(store: TableStore) -> list[str]:
+    """The assets of which something was computed, those of the platform first and in their order."""
+    order = [table.name for table in (*TABLES, RELEASED_FILES)]
+    found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
+    return [*(name for name in order if name in found), *sorted(found - set(order))]
+
+
 def entries(
-    keys: Sequence[tuple[str, str]], seconds: Sequence[float | None], gpus: float, run_id: str, recipe: str
+    keys: Sequence[tuple[str, str]],
+    seconds: Sequence[float | None],
+    gpus: float,
+    run_id: str,
+    recipe: str,
+    figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> pa.Table:
     """Ledger rows of (id, fingerprint) `keys` that were made just now; `seconds` are None where nobody knows."""
     count = len(keys)
+    counted = [(figures or {}).get(key) for key in keys]
     columns = [
         [row_id for row_id, _ in keys],
         [row_fingerprint for _, row_fingerprint in keys],
@@ -80,6 +99,7 @@ def entries(
         seconds,
         [None if each is None else each * gpus for each in seconds],
         [recipe] * count,
+        [canonical_json(dict(each)) if each else None for each in counted],
     ]
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
@@ -92,7 +112,7 @@ def shares(seconds: float, costs: Sequence[float]) -> list[float]:
     return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
 
 
-def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
+def append(store: TableStore, asset: str, shard: str, rows: pa.Table) -> None:
     """Add `rows`, a table of `LEDGER`. Raises `StoreError`."""
     if not rows.num_rows:
         return
@@ -105,7 +125,7 @@ def append(store: ShardStore, asset: str, shard: str, rows: pa.Table) -> None:
         parts.remove(names)
 
 
-def read(store: ShardStore, asset: str, shard: str) -> pa.Table:
+def read(store: TableStore, asset: str, shard: str) -> pa.Table:
     """Everything that was ever computed of a shard, oldest first; of a row computed again, both."""
     return _all(_of(store, asset, shard))
 
@@ -119,19 +139,19 @@ def newest(ledger: pa.Table) -> pa.Table:
 
 def spent(rows: pa.Table) -> Spent:
     """What the rows of a ledger cost together."""
-    known = rows.filter(pc.field("seconds").is_valid())
-    seconds, gpu_seconds = (float(known[name].to_numpy().sum()) for name in ("seconds", "gpu_seconds"))
+    known = rows.filter(rows["seconds"].is_valid())
+    seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return Spent(known.num_rows, seconds, gpu_seconds)
 
 
-def rates(store: ShardStore, assets: Iterable[str]) -> dict[str, Spent]:
+def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
     """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
     found = {asset: _latest(store.parts(_FOLDER, asset)) for asset in assets}
-    spents = {asset: spent(pa.concat_tables(tables)) for asset, tables in found.items() if tables}
+    spents = {asset: spent(_joined(tables)) for asset, tables in found.items() if tables}
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
-def last_run(store: ShardStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
+def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
     """The run that computed rows last, of the `shards` of each asset; None when none of them has an entry.
 
     A run that computed nothing enters nothing. Raises `StoreError` when a part is damaged.
@@ -149,22 +169,24 @@ def last_run(store: ShardStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
     def read(asset: str, log: AppendLog) -> pa.Table:
         parts = log.read(lambda names: [n for n in of_asset(asset, names) if run in n or n.endswith(_MERGED)])
-        table = pa.concat_tables([LEDGER.empty_table(), *parts])
-        return table.filter(pc.field("seconds").is_valid())
+        table = _joined(parts)
+        # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
+        return table.filter(table["seconds"].is_valid())
 
     rows = {asset: read(asset, log) for asset, log in logs.items()}
     every = pa.concat_tables(list(rows.values()))
     if not every.num_rows:
         return None
-    ended = max(every["made_at"].to_pylist())
-    run_id = every.filter(pc.field("made_at") == ended)["run_id"][0].as_py()
+    moments = every["made_at"].cast(pa.int64()).to_pylist()
+    last = max(moments)
+    run_id, ended = every["run_id"][moments.index(last)].as_py(), _EPOCH + timedelta(microseconds=last)
     return LastRun(run_id, ended, {asset: _computed(table, run_id) for asset, table in rows.items()})
 
 
 def _computed(table: pa.Table, run_id: str) -> int:
     """Rows that a run computed; a merged part may repeat those of the parts before it."""
-    of_run = table.filter(pc.field("run_id") == run_id)
-    return len(set(zip(of_run["row_id"].to_pylist(), of_run["fingerprint"].to_pylist(), strict=True)))
+    columns = (table[name].to_pylist() for name in ("run_id", "row_id", "fingerprint"))
+    return len({(row_id, made) for run, row_id, made in zip(*columns, strict=True) if run == run_id})
 
 
 def _file(name: str) -> str:
@@ -189,8 +211,9 @@ def _all(parts: AppendLog) -> pa.Table:
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:
     """The entries of all `parts`, oldest first; one that a merged part holds as well stands once."""
-    entries = pa.concat_tables([LEDGER.empty_table(), *parts])
-    columns = (entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id", "made_at"))
+    entries = _joined(parts)
+    made_at = entries["made_at"].cast(pa.int64()).to_pylist()
+    columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
     first: dict[tuple[object, ...], int] = {}
     for at, entry in enumerate(zip(*columns, strict=True)):
         first.setdefault(entry, at)
@@ -199,5 +222,10 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
     return entries
 
 
-def _of(store: ShardStore, asset: str, shard: str) -> AppendLog:
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """All entries; a part from before a column was kept has nulls in it."""
+    return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
+
+
+def _of(store: TableStore, asset: str, shard: str) -> AppendLog:
     return store.parts(_FOLDER, asset, shard)

@@ -10,6 +10,9 @@ import pyarrow as pa
 MADE_WITH = "made_with"
 """Key of a table's metadata: JSON of the asset's own recipe, `{"version": …, "engines": [Engine.recipe(), …]}`."""
 
+MADE_FROM = "made_from"
+"""Key of a table's metadata: JSON of the contents of its parents by their names, and of settings by dotted key."""
+
 LINEAGE = pa.schema(
     [
         ("shard", pa.string()),
@@ -55,6 +58,11 @@ class MadeWith:
     code_version: str | None = None
 
 
+def is_setting(name: str) -> bool:
+    """Whether an entry of a table's `made_from` is a setting, by its dotted key, and neither a table nor the source."""
+    return "." in name
+
+
 def made_with(metadata: Mapping[str, str]) -> MadeWith:
     """What a table's metadata in the store says of its making; nothing where it has none."""
     own = json.loads(metadata.get(MADE_WITH, "{}"))
@@ -64,11 +72,12 @@ def made_with(metadata: Mapping[str, str]) -> MadeWith:
     beside = {
         name: value for name, value in engine.items() if name not in ("engine", "version", "parameters", "weights")
     }
+    settings = {name: value for name, value in json.loads(metadata.get(MADE_FROM, "{}")).items() if is_setting(name)}
     return MadeWith(
         engine=engine.get("engine"),
         model=model,
         revision=revision,
-        parameters={**engine.get("parameters", {}), **beside},
+        parameters={**engine.get("parameters", {}), **beside, **own.get("settings", {}), **settings},
         versions=versions,
         code_version=_json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
         if own

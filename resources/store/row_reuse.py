@@ -5,11 +5,11 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from resources.states import FINAL
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 
 def known_rows(
-    store: ShardStore, asset: str, shard: str, schema: pa.Schema, id_column: str, wanted: Collection[tuple[str, str]]
+    store: TableStore, asset: str, shard: str, schema: pa.Schema, id_column: str, wanted: Collection[tuple[str, str]]
 ) -> pa.Table:
     """The finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
 
@@ -29,7 +29,7 @@ def known_rows(
 
 
 def _rows(
-    store: ShardStore, asset: str, shard: str, version: str, id_column: str, missing: Collection[tuple[str, str]]
+    store: TableStore, asset: str, shard: str, version: str, id_column: str, missing: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], int]:
     """Where in a version the `missing` rows are that it holds, finished."""
     keys = store.read(asset, shard, [id_column, "fingerprint", "state"], version)

@@ -33,6 +33,7 @@ _REGION = pa.struct(
         ("bbox", BOX),
         ("bbox_2d", BOX_2D),
         ("polygon", pa.list_(pa.list_(pa.float32(), 2))),
+        ("text", pa.string()),
     ]
 )
 _REGION_TEXT = pa.struct(
@@ -48,6 +49,7 @@ _REGION_TEXT = pa.struct(
         ("attempts", pa.int32()),
         ("seconds", pa.float32()),
         ("scale", pa.float32()),
+        ("origin", pa.string()),
     ]
 )
 _CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())])
@@ -64,6 +66,7 @@ RAW_PAGES = pa.schema(
         _column("height", pa.int32(), "Pixels of the upright page."),
         _column("n_bytes", pa.int64(), "Size of the encoded image."),
         _column("license", pa.string(), "As the source states it."),
+        _column("text_layer_id", pa.string(), "Which text layer its PDF has; null for a page without one."),
         _column("source", pa.string(), "Name of the source file.", nullable=False),
         *STATE,
     ]
@@ -86,6 +89,32 @@ OCR_RESULTS = pa.schema(
     ]
 )
 
+_FIGURE = [
+    ("index", pa.int32()),
+    ("label", pa.string()),
+    ("bbox", BOX),
+    ("bbox_2d", BOX_2D),
+    ("caption", pa.string()),
+]
+_NOTE = pa.struct(
+    [
+        *_FIGURE,
+        ("kind", pa.string()),
+        ("description", pa.string()),
+        ("keywords", pa.list_(pa.string())),
+        ("data_html", pa.string()),
+        ("smiles", pa.string()),
+        ("language", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("attempts", pa.int32()),
+        ("seconds", pa.float32()),
+    ]
+)
+FIGURE_NOTES = pa.schema(
+    [PAGE_ID, _column("notes", pa.list_(_NOTE), "What a model made up about each figure; none of it was read."), *STATE]
+)
+
 PARSED_TEXTS = pa.schema(
     [
         PAGE_ID,
@@ -93,6 +122,9 @@ PARSED_TEXTS = pa.schema(
         _column("n_chars", pa.int32(), "Length of the text."),
         _column("doubt", pa.float32(), "Whether the text looks wrong: 0 fine, 1 surely wrong."),
         _column("doubts", pa.list_(pa.string()), "What speaks against the text, the surest first."),
+        _column("text_layer", pa.string(), "sound or unsound; null where the page has none, or nobody asked."),
+        _column("text_layer_reason", pa.string(), "Why the text layer is unsound."),
+        _column("text_layer_distance", pa.float32(), "From a sound text layer: edits to the longer text, 0 to 1."),
         *STATE,
     ]
 )
@@ -108,7 +140,9 @@ HF_RELEASE = pa.schema(
 
 RETRIEVAL_SCORES = pa.schema(
     [
-        _column("retriever", pa.string(), "image, text, bm25, or fusion: all of them together.", nullable=False),
+        _column(
+            "retriever", pa.string(), "image, text, figure, bm25, or fusion: all of them together.", nullable=False
+        ),
         _column("convention", pa.string(), "first: one page answers; any: each of its pages.", nullable=False),
         _column("query_type", pa.string(), "all, or a type of the corpus.", nullable=False),
         _column("metric", pa.string(), "recall@k, ndcg@10 or mrr.", nullable=False),
@@ -182,6 +216,15 @@ _VECTOR = "float16 of L2 norm 1; null unless the state is ok."
 def page_embeddings(dim: int) -> pa.Schema:
     """Vectors of pages."""
     return pa.schema([PAGE_ID, _column("vector", pa.list_(pa.float16(), dim), _VECTOR), *STATE])
+
+
+def figure_embeddings(dim: int) -> pa.Schema:
+    """Vectors of the figures of pages."""
+    figure = pa.struct(
+        [*_FIGURE, ("vector", pa.list_(pa.float16(), dim)), ("state", pa.string()), ("reason", pa.string())]
+    )
+    says = "Images and charts that are large enough, each with a vector as of pages; none unless its state is ok."
+    return pa.schema([PAGE_ID, _column("figures", pa.list_(figure), says), *STATE])
 
 
 def query_embeddings(dim: int) -> pa.Schema:

@@ -11,6 +11,8 @@ from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
 
 _FOLDER = "self_tests"
+TESTED = ("layout", "recognition", "embedding")
+"""The sections of a profile whose engines the samples can judge: nobody knows what to say of a figure."""
 
 
 @dataclass(frozen=True, slots=True)

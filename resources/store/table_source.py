@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 
 from resources.store.footer_cache import FooterCache
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 SOURCE = "source"
 """Key of `made_from` beside the parents' names: the fingerprint of what an asset reads of the corpus itself."""
@@ -29,7 +29,7 @@ def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
 class CorpusCheck:
     """Compares what tables go back to with the indexed corpus."""
 
-    def __init__(self, store: ShardStore, source: Source) -> None:
+    def __init__(self, store: TableStore, source: Source) -> None:
         self._source = source
         self._footers = FooterCache(store)
 

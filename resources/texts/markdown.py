@@ -4,11 +4,14 @@ import re
 from collections.abc import Sequence
 
 from resources.recognition.code_fences import fenced, passages, without_fences
+from resources.recognition.crops import crop_index
 from resources.recognition.latex import without_delimiters
 from resources.recognition.readings import Crop, RegionText, readable
 
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
+TABLE_LABELS = frozenset({"table", "chart"})
+"""Labels of regions whose content may be a `<table>`."""
 _BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}(?=[^`]*$)|~{3,}))")
@@ -23,8 +26,8 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     regions are left out.
     """
     ordered = readable(regions)
-    pictures = {_crop_index(crop): crop for crop in crops}
-    numbers = _formula_numbers(ordered)
+    pictures = {crop_index(crop.path): crop for crop in crops}
+    numbers = formula_numbers([(region.native_label, region.content) for region in ordered])
     taken = set(numbers.values())
     blocks = []
     for position, region in enumerate(ordered):
@@ -32,32 +35,31 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
             continue
         crop = pictures.get(region.index)
         if crop is not None:
-            blocks.append(f"![{crop.label}]({_link(crop.path)})")
+            blocks.append(f"![{crop.label}]({link_target(crop.path)})")
         number = ordered[numbers[position]].content if position in numbers else None
         blocks.append(_block(region, number))
     return "\n\n".join(block for block in blocks if block)
 
 
-def _crop_index(crop: Crop) -> int:
-    return int(crop.path.rpartition("_")[2].removesuffix(".jpg"))
-
-
-def _link(path: str) -> str:
+def link_target(path: str) -> str:
     """A link target: in angle brackets when blanks or brackets would end it early."""
     if re.search(r"[\s()<>]", path):
         return "<" + re.sub(r"[<>\\]", lambda match: "\\" + match[0], path) + ">"
     return path
 
 
-def _formula_numbers(regions: Sequence[RegionText]) -> dict[int, int]:
-    """Positions of the formulas that have a number, with the position of the number: the next region or the last."""
+def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """Positions of the formulas that have a number, with the position of the number: the next region or the last.
+
+    `regions` are the label and content of each region of a page, in reading order.
+    """
     found: dict[int, int] = {}
-    for position, region in enumerate(regions):
-        if region.native_label != "formula_number" or not region.content.strip():
+    for position, (label, content) in enumerate(regions):
+        if label != "formula_number" or not content.strip():
             continue
         for neighbour in (position - 1, position + 1):
             free = neighbour not in found and 0 <= neighbour < len(regions)
-            if free and regions[neighbour].native_label in _FORMULAS and regions[neighbour].content.strip():
+            if free and regions[neighbour][0] in _FORMULAS and regions[neighbour][1].strip():
                 found[neighbour] = position
                 break
     return found
@@ -69,34 +71,36 @@ def _block(region: RegionText, number: str | None) -> str:
         return ""
     if region.native_label in _TITLES:
         title = " ".join(without_fences(content).split())
-        return _TITLES[region.native_label] + _inline(title.lstrip("#").lstrip())
-    if region.native_label == "table" and content.startswith("<table"):
+        return _TITLES[region.native_label] + inline_markdown(title.lstrip("#").lstrip())
+    if region.native_label in TABLE_LABELS and content.startswith("<table"):
         return content
     if region.native_label in _FORMULAS:
-        return _formula(content, number)
+        return formula_markdown(content, number)
     return "\n".join(
         fenced(passage.text, passage.language)
         if passage.is_code
-        else "\n".join(_line(line) for line in passage.text.splitlines())
+        else "\n".join(line_markdown(line) for line in passage.text.splitlines())
         for passage in passages(content)
     )
 
 
-def _formula(content: str, number: str | None) -> str:
+def formula_markdown(content: str, number: str | None) -> str:
+    """A display formula, with its number as `\\tag`."""
     content = without_delimiters(content)
     if number is not None and "\\tag" not in content:
         content += f" \\tag{{{number.strip().strip('()（）').strip()}}}"
     return f"$$\n{content}\n$$"
 
 
-def _line(line: str) -> str:
+def line_markdown(line: str) -> str:
+    """A printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
     bullet = _BULLET.match(line)
     if bullet:
-        return "- " + _inline(line[bullet.end() :])
-    return _LINE_START.sub(r"\\\1", _inline(line))
+        return "- " + inline_markdown(line[bullet.end() :])
+    return _LINE_START.sub(r"\\\1", inline_markdown(line))
 
 
-def _inline(text: str) -> str:
+def inline_markdown(text: str) -> str:
     """Printed angle brackets that markdown would take for HTML, as entities; nothing else changes.
 
     Between backticks markdown takes nothing for HTML, and would show the entity.

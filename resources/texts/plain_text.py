@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 from resources.recognition.code_fences import without_fences
 from resources.recognition.readings import RegionText, readable
+from resources.texts.markdown import TABLE_LABELS
 
 
 def page_text(regions: Sequence[RegionText]) -> str:
@@ -18,7 +19,7 @@ def page_text(regions: Sequence[RegionText]) -> str:
 
 def _text(region: RegionText) -> str:
     content = region.content
-    if region.native_label != "table" or not content.lstrip().startswith("<table"):
+    if region.native_label not in TABLE_LABELS or not content.lstrip().startswith("<table"):
         return without_fences(content)
     parser = _Cells()
     parser.feed(content)

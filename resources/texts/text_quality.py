@@ -1,4 +1,4 @@
-"""Signs that the text of a Korean page is not what is printed on it. Pure; no reference, no second reading.
+"""Signs that the text of a page is not what is printed on it. Pure; no reference, no second reading.
 
 Each sign has a share from which it counts and one from which it is certain; both lie beyond those
 of clean pages of manuals with code, tables, formulas and English (`benchmarks/text_quality.py`). A
@@ -9,15 +9,14 @@ page's state reports them; leave their boxes out too.
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from resources.recognition.characters import script_of, without_fillers
+from resources.recognition.characters import KOREAN, script_of, without_fillers
 
 DOUBTFUL = 0.5
 """Pages with this doubt or more should be looked at by a person."""
@@ -31,8 +30,8 @@ _SMALLEST = 10_000
 """Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
 _LOST = 25_000
 """Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
-_SCRIPTS = frozenset(("HANGUL", "LATIN", "CJK", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
-"""First words of the Unicode names of letters that Korean documents have."""
+_EVERYWHERE = frozenset(("LATIN", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
+"""First words of the Unicode names of letters that documents in any language have."""
 
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 """Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
@@ -57,12 +56,16 @@ _MIXED = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it."""
+    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it.
+
+    `cut` is a reading that was cut off, `unsure` one that no other of the same region agreed with.
+    """
 
     label: str
     area: float
     characters: int
     cut: bool = False
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,18 @@ class DoubtfulPage:
     doubts: tuple[str, ...]
 
 
-def doubts(text: str, boxes: Sequence[Box] = ()) -> list[Doubt]:
-    """The doubts about a page's text, the most certain first; none for a sound one."""
+def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
+    """The doubts about a page's text, the most certain first; none for a sound one.
+
+    `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is among them a page that lacks it
+    is looked at, and Chinese characters by themselves are doubted unless they are named.
+    """
     text = unicodedata.normalize("NFC", text)
-    found = [*_characters(text), *_repetition(text), *_area(boxes)]
+    return by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
+
+
+def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
+    """Those that have a weight, the most certain first."""
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
@@ -100,12 +111,13 @@ def total(found: Sequence[Doubt]) -> float:
 
 def doubtful(table: pa.Table) -> list[DoubtfulPage]:
     """The pages of a `parsed_texts` table that look wrong, worst first."""
-    rows = table.select(["page_id", "doubt", "doubts"]).filter(pc.field("doubt") >= DOUBTFUL).to_pylist()
+    wrong = [at for at, doubt in enumerate(table["doubt"].to_pylist()) if (doubt or 0.0) >= DOUBTFUL]
+    rows = [{name: table[name][at].as_py() for name in ("page_id", "doubt", "doubts")} for at in wrong]
     pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
     return sorted(pages, key=lambda page: -page.doubt)
 
 
-def _characters(text: str) -> Iterator[Doubt]:
+def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
     visible = sum(not char.isspace() for char in text)
     letters = [char for char in text if char.isalpha()]
     hangul = [char for char in letters if "가" <= char <= "힣"]
@@ -121,16 +133,21 @@ def _characters(text: str) -> Iterator[Doubt]:
     yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
     yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
-    foreign = sum(script_of(char) not in _SCRIPTS for char in letters)
-    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not Korean")
-    yield from _without_hangul(text, len(letters))
+    known = _EVERYWHERE | scripts | ({"CJK"} if "HANGUL" in scripts else set())
+    foreign = sum(script_of(char) not in known for char in letters)
+    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not expected")
+    if "HANGUL" in scripts:
+        yield from _without_hangul(text, len(letters), "CJK" in scripts)
 
 
-def _without_hangul(text: str, letters: int) -> Iterator[Doubt]:
-    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas."""
+def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
+    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas.
+
+    `chinese` says that Chinese characters are expected by themselves.
+    """
     lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
     plain = without_fillers("\n".join(lines))
-    hanja = sum(script_of(char) == "CJK" for char in plain)
+    hanja = 0 if chinese else sum(script_of(char) == "CJK" for char in plain)
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
     yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")
@@ -156,7 +173,7 @@ def _repetition(text: str) -> Iterator[Doubt]:
     encoded = flat.encode("utf-8", "surrogatepass")
     if len(encoded) >= _DENSE_FROM:
         density = len(encoded) / len(zlib.compress(encoded))
-        yield Doubt("repeated", _ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
+        yield Doubt("repeated", ramp(density, 9, 15), f"the text says the same {density:.0f} times over")
 
 
 def _repeated(text: str, letters: int) -> int:
@@ -175,6 +192,9 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
     cut = sum(box.cut for box in boxes)
     if cut:
         yield Doubt("truncated", 0.6, f"the reading was cut off ({_regions(cut)})")
+    unsure = sum(box.unsure for box in boxes)
+    if unsure:
+        yield Doubt("unsure", 0.6, f"digits or empty cells multiply in the reading ({_regions(unsure)})")
     large = [box for box in boxes if box.area >= _SMALLEST]
     usual = median([box.area / box.characters for box in boxes if box.characters] or [_STARVED])
     most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
@@ -182,20 +202,21 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
     lost = sum(box.area for box in starved)
     if lost >= _LOST:
         says = f"hardly any text was read from {lost / 1e6:.0%} of the page ({_regions(len(starved))})"
-        yield Doubt("truncated", _ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
+        yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
 
 
 def _regions(count: int) -> str:
     return f"{count} region{'s' if count > 1 else ''}"
 
 
-def _share(kind: str, part: int, whole: int, fewest: int, ramp: tuple[float, float], says: str) -> Doubt:
+def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:
     """A doubt by share; fewer than `fewest` say nothing."""
     share = part / whole if whole and part >= fewest else 0.0
-    return Doubt(kind, _ramp(share, *ramp), f"{share:.0%} {says}")
+    return Doubt(kind, ramp(share, *edges), f"{share:.0%} {says}")
 
 
-def _ramp(value: float, fine: float, sure: float) -> float:
+def ramp(value: float, fine: float, sure: float) -> float:
+    """0 up to `fine`, 1 from `sure` on, and in proportion between."""
     return min(1.0, max(0.0, (value - fine) / (sure - fine)))
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from resources.vllm.plugin import SWITCH
+from resources.vllm.plugin import VERSIONS
 from resources.vllm.server_fields import VLLMServerFields
 
 ENVIRONMENT = {
@@ -16,8 +16,8 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     # FlashInfer's sampler is compiled by nvcc in the warm-up, which most machines lack; greedy requests never use it.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # A recipe tells that the encoder is on, so only a profile turns it on, not the shell of a first user.
-    SWITCH: "0",
+    # A recipe tells that an encoder is on, so only a profile turns it on, not the shell of a first user.
+    **dict.fromkeys(VERSIONS, "0"),
     # Threads that wait for work would spin, and take the cores that decode pages: half of 16 on an H200.
     "OMP_WAIT_POLICY": "PASSIVE",
 }

@@ -99,7 +99,7 @@ class VLLMServer(VLLMServerFields):
             "kv_cache_dtype": self.kv_cache_dtype or "",
             "vllm": self.version,
             "mm_processor": fingerprint(self.mm_processor) if self.mm_processor else "",
-            "encoder": str(plugin.VERSION.number) if self.env.get(plugin.SWITCH) == "1" else "",
+            "encoder": plugin.encoders(self.env),
         }
 
     @property

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from kopub_assets.graph import GRAPH
 from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.dagster_home import make_dagster_home
+from tests.support.harness import STANDARD
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -72,7 +72,7 @@ def ui(home: Path, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_a_backfill_over_all_shards(ui: str, home: Path, tmp_path: Path):
-    keys = [{"path": [asset]} for asset in (*GRAPH.names, "retrieval_scores")]
+    keys = [{"path": [asset]} for asset in (*STANDARD, "retrieval_scores")]
     launched = _ask(ui, LAUNCH, names=SHARDS, keys=keys)["launchPartitionBackfill"]
     assert launched["__typename"] == "LaunchBackfillSuccess", launched
 

@@ -23,8 +23,9 @@ def metadata(platform: Platform, asset: str) -> list[dict[str, Any]]:
     result = platform.run("raw_pages,layout_regions", "shard_00", "shard_01")
     assert result.success
     events = [event for event in result.get_asset_materialization_events() if event.step_key == asset]
-    found = [event.step_materialization_data.materialization.metadata for event in events]
-    return [{name: value.value for name, value in each.items()} for each in found]
+    # A shard is told when it is published, and once more at the end of the step.
+    found = {event.partition: event.step_materialization_data.materialization.metadata for event in events}
+    return [{name: value.value for name, value in each.items()} for each in found.values()]
 
 
 @pytest.fixture

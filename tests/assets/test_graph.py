@@ -13,9 +13,14 @@ from tests.support.harness import Platform
 AGREED = Path(__file__).with_name("graph.json")
 
 
-def described(assets: list[dg.AssetsDefinition]) -> dict[str, Any]:
+def described(assets: list[dg.AssetsDefinition | dg.AssetSpec]) -> dict[str, Any]:
     """Everything about the assets that a user of the UI or of the tables relies on."""
-    return {
+    shown = {
+        spec.key.to_user_string(): {"off": (spec.description or "").partition("\n")[0], "kinds": sorted(spec.kinds)}
+        for spec in assets
+        if isinstance(spec, dg.AssetSpec)
+    }
+    return shown | {
         asset.key.to_user_string(): {
             "deps": sorted(dep.asset_key.to_user_string() for dep in asset.get_asset_spec().deps),
             "group": asset.get_asset_spec().group_name,
@@ -27,6 +32,7 @@ def described(assets: list[dg.AssetsDefinition]) -> dict[str, Any]:
             "columns": [f"{column.name}: {column.type}" for column in _columns(asset)],
         }
         for asset in assets
+        if isinstance(asset, dg.AssetsDefinition)
     }
 
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kopub_assets.graph import GRAPH
-from resources.release.dataset.released_files import part_path
+from resources.release.dataset.part_paths import part_path
 from resources.store.schemas import OCR_RESULTS
 from tests.support import kill_child
 from tests.support.corpora import pages, query
 from tests.support.forked import CONTEXT
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -55,7 +54,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     read = Counter(platform.diary("recognition").pages)
     assert set(read) == {page for shard in ids for page in shard}
     assert max(read.values()) <= 1 + KILLS
-    for asset in GRAPH.names:
+    for asset in STANDARD:
         for shard in SHARDS:
             assert _content(platform, asset, shard).equals(_content(untouched, asset, shard)), f"{asset} {shard}"
 

@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_assets.graph import GRAPH
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
@@ -17,7 +16,7 @@ from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.support.corpora import cut, page_image, pages, query, write_corpus
-from tests.support.harness import Platform, Prepared, failure
+from tests.support.harness import STANDARD, Platform, Prepared, failure
 
 TWO_SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
@@ -60,7 +59,7 @@ def test_an_engine_gives_back_what_it_holds_when_its_step_ends(platform: Platfor
 
 def test_one_partition_key_builds_all_assets(platform: Platform):
     assert platform.run().success
-    assert {asset for asset, _ in platform.tables()} == set(GRAPH.names)
+    assert {asset for asset, _ in platform.tables()} == set(STANDARD)
     assert platform.states("parsed_texts") == dict.fromkeys(["a_1", "a_2", "a_3"], State.OK)
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
     assert platform.rows("ocr_results")["a_2"]["page_idx"] == 1
@@ -92,7 +91,7 @@ def test_a_second_run_computes_nothing_and_writes_nothing(platform: Platform):
     files = {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")}
     result = platform.run(last="shard_01")
     assert result.success
-    for asset in GRAPH.names:
+    for asset in STANDARD:
         assert set(computed(result, asset).values()) == {0}, asset
     assert {path: path.stat().st_mtime_ns for path in (platform.home / "store").rglob("*.parquet")} == files
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_3", "b_1", "b_2"]
@@ -120,7 +119,7 @@ def test_the_data_version_follows_the_recipes(platform: Platform):
         result = platform.run()
         return {
             asset: (made.tags or {})["dagster/data_version"]
-            for asset in GRAPH.names
+            for asset in STANDARD
             for made in result.asset_materializations_for_node(asset)
         }
 

@@ -24,7 +24,7 @@ from kopub_assets.materialize import engine_table
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, STOPPED_BY_HAND
 from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore

@@ -58,7 +58,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Path):
     indexed = run_anew(home, "kopub", "index", str(corpus))
     assert indexed.returncode == 0, indexed.stderr
-    assert f"{home}: 3 shards, 3 pages, 1 queries" in indexed.stdout.splitlines()
+    assert f"{home}: 3 shards, 3 pages, 1 query" in indexed.stdout.splitlines()
     assert run(home, "kopub", "shards", "--range").stdout == "shard_00...shard_02\n"
 
     one = materialize(home, "*", "--partition", "shard_01")
@@ -76,6 +76,11 @@ def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Pat
     exported = run(home, "kopub", "export", str(tmp_path / "export"))
     assert exported.returncode == 0, exported.stderr
     assert len((tmp_path / "export" / "ocr_results.jsonl").read_text().splitlines()) == 3
+
+    written = run(home, "kopub", "export", "--markdown", str(tmp_path / "documents"))
+    assert written.returncode == 0, written.stderr
+    assert "3 documents of 3 pages" in written.stdout
+    assert sorted(path.name for path in (tmp_path / "documents").glob("*.md")) == ["a.md", "b.md", "c.md"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import sources_of
-from kopub_cli.doubts import doubtful_pages
+from kopub_cli.doubts import texts_by_shard
 from kopub_cli.indexed_corpus import require_indexed
 from kopub_cli.status import show_status
 from resources.config.settings import Settings, what_if
@@ -80,7 +80,10 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
     answer = searcher(platform).search("부엌의 그릇")
     assert {hit.page.shard for hit in answer.hits} == {"shard_01"}
     assert answer.hits[0].match.passage.text == NEW["b_1"]
-    assert answer.notes == ("1 of 2 shards have text vectors of another corpus only",)
+    assert answer.notes == (
+        "1 of 2 shards have text vectors of another corpus only",
+        "1 of 2 shards have texts of another corpus only",
+    )
 
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
@@ -121,13 +124,14 @@ def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, 
     lost = lines.index("a_2 failed in raw_pages, shard_00: no answer")
     assert lines.index("a_1 partial in raw_pages, shard_00: region 3 has no text") > lost
     assert row(lines, "raw_pages")[3:9] == ["4", "2", "1", "0", "1", "0"]
-    assert any("1 rows failed and are tried again" in line for line in lines)
+    assert any("1 row failed and is tried again" in line for line in lines)
 
 
 def test_doubts_are_of_the_new_corpus(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    assert doubtful_pages(settings(platform, monkeypatch)) == ([], 0)
+    now = settings(platform, monkeypatch)
+    assert texts_by_shard(now.corpus.manifest, now.store) == {}
     assert capsys.readouterr().err.startswith("2 shards are left out: their parsed_texts are of another corpus")
 
 

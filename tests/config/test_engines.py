@@ -59,7 +59,7 @@ def test_a_page_is_read_by_an_engine_of_another_package(installed: Path, tmp_pat
 def test_a_misspelt_field_of_it_is_one_line(installed: Path, tmp_path: Path):
     misspelt = (EXAMPLE / "profile.yaml").read_text().replace("  command:", "  comand:")
     (tmp_path / "profile.yaml").write_text(misspelt)
-    refused = run(installed, tmp_path / "home", "kopub", "shards", KOPUB_PROFILE=str(tmp_path / "profile.yaml"))
+    refused = run(installed, tmp_path / "home", "kopub", "plan", KOPUB_PROFILE=str(tmp_path / "profile.yaml"))
     assert "(did you mean command?)" in refused.stderr
     assert refused.stderr in BLOCKS
 
@@ -148,7 +148,7 @@ def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    command = [str(Path(sys.executable).with_name("kopub")), "shards"]
+    command = [str(Path(sys.executable).with_name("kopub")), "plan"]
     refused = subprocess.run(
         command, env=inherited | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
     )

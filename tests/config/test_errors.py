@@ -29,8 +29,10 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
     return str(error.value)
 
 
-SECTIONS = "shards_per_run, layout, recognition, embedding, store, release, hub, gates, upgrades"
-PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding"
+SECTIONS = "shards_per_run, layout, recognition, embedding, notes, figures, store, release, hub, pdf, gates, upgrades"
+PINNED = (
+    "glm_ocr, deepseek_ocr, paddleocr_vl_1_5, paddleocr_vl_1_6, pp_doclayout, qwen3_vl_embedding, qwen3_vl_instruct"
+)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +49,20 @@ PINNED = "glm_ocr, deepseek_ocr, pp_doclayout, qwen3_vl_embedding"
         ("layout: [1]", "profile mine: layout is [1], and must be a mapping, as {engine: NAME}"),
         (
             layout("threads: 1"),
-            "profile mine: layout names no engine: set layout.engine to one of cpu, given, pp_doclayout",
+            "profile mine: layout names no engine: set layout.engine to one of cpu, deepseek_ocr, given, pp_doclayout",
         ),
-        (layout("engine: paddle"), "profile mine: layout.engine is 'paddle'; choose one of cpu, given, pp_doclayout"),
-        (layout("engine: cpuu"), "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, given"),
-        (layout("engine: [cpu]"), "profile mine: layout.engine is ['cpu']; choose one of cpu, given, pp_doclayout"),
+        (
+            layout("engine: paddle"),
+            "profile mine: layout.engine is 'paddle'; choose one of cpu, deepseek_ocr, given, pp_doclayout",
+        ),
+        (
+            layout("engine: cpuu"),
+            "profile mine: layout.engine is 'cpuu' (did you mean cpu?); choose one of cpu, deepseek_ocr, given",
+        ),
+        (
+            layout("engine: [cpu]"),
+            "profile mine: layout.engine is ['cpu']; choose one of cpu, deepseek_ocr, given, pp_doclayout",
+        ),
         (layout("engine: cpu, colour: 1"), "profile mine: layout has no key 'colour'; it has engine, threads"),
         (
             layout("engine: cpu, thraeds: 1"),

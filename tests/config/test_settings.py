@@ -12,6 +12,8 @@ from resources.config.profile_files import Pin
 from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.layout.regions import LABELS
+from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
 
@@ -28,6 +30,24 @@ def python(home: Path, script: str) -> str:
 @pytest.mark.parametrize("path", sorted(set(PROFILES.glob("*.yaml")) - {PINS}), ids=lambda path: path.stem)
 def test_every_profile_of_the_project_loads(path: Path):
     assert read_settings({"KOPUB_PROFILE": path.stem}).profile_name == path.stem
+
+
+def test_the_profile_for_korean_reads_with_paddleocr_vl_and_its_pipeline_s_rules():
+    settings = read_settings({"KOPUB_PROFILE": "h200_korean"})
+    reader, layout = settings.recognition, settings.layout
+    assert isinstance(reader, PaddleOcrVlRecognizer)
+    assert reader.server.model == "PaddlePaddle/PaddleOCR-VL-1.5"
+    assert reader.server.env["KOPUB_PADDLEOCR_VL_ENCODER"] == "1"
+    assert isinstance(layout, PPDocLayout)
+    assert set(layout.containment) == set(LABELS)
+    large = {"chart", "display_formula", "doc_title", "inline_formula", "paragraph_title"}
+    assert {label for label, mode in layout.containment.items() if mode == "large"} == large
+    assert (layout.threshold, layout.overlap) == (0.3, 0.7)
+    assert layout.tasks == {"chart": "table", "seal": "text"}
+    other = read_settings({"KOPUB_PROFILE": "h200_korean", "KOPUB_RECOGNITION__MODEL": "paddleocr_vl_1_6"}).recognition
+    assert isinstance(other, PaddleOcrVlRecognizer)
+    assert other.server.model == "PaddlePaddle/PaddleOCR-VL-1.6"
+    assert other.recipe() != reader.recipe()
 
 
 def test_the_default_is_cpu_below_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -51,8 +71,11 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "layout",
         "recognition",
         "embedding",
+        "notes",
+        "figures",
         "release",
         "hub",
+        "pdf",
         "gates",
     ]
     with pytest.raises(FrozenInstanceError):
@@ -95,7 +118,7 @@ def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
         "import sys; from resources.config.settings import load_settings; load_settings();"
-        "print(*sorted({'resources.recognition.vlm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
+        "print(*sorted({'resources.recognition.vlm.glm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
         "'resources.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
     assert python(tmp_path, script) == "resources.layout.cpu.detector\n"

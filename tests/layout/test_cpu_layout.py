@@ -11,7 +11,7 @@ from resources.layout.ink import BLANK_SHARE, ink_share
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.tesseract.tessdata import INSTALL, data_files
+from resources.recognition.tesseract.tessdata import data_files, install
 from resources.states import State
 from tests.support.drawn import Sheet
 
@@ -125,7 +125,7 @@ def test_a_listing_a_sentence_and_a_title_with_equals_signs_are_no_formulas() ->
     assert not {"display_formula", "formula_number"} & set(labels(detect(sheet)))
 
 
-@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {INSTALL}")
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
 def test_a_formula_is_read_as_text_also_when_a_bracket_spans_its_rows() -> None:
     sheet = Sheet()
     for row in range(4):

@@ -29,6 +29,7 @@ def detect(
     *found: tuple[str, float, tuple[float, float, float, float]],
     chosen: Settings = USUAL,
     size: tuple[int, int] = PAGE,
+    overlap: float | None = None,
 ) -> Detections:
     """Post-process boxes given as (label, score, x1 y1 x2 y2 in pixels), in the reading order they are given in."""
     scores = np.zeros((len(found), len(LABELS)), np.float32)
@@ -36,7 +37,9 @@ def detect(
     for query, (label, score, (x1, y1, x2, y2)) in enumerate(found):
         scores[query, ID[label]] = score
         boxes[query] = (x1 + x2) / 2 / size[0], (y1 + y2) / 2 / size[1], (x2 - x1) / size[0], (y2 - y1) / size[1]
-    return postprocess(scores, boxes, np.arange(len(found), dtype=np.float32), *size, rules(chosen))
+    return postprocess(
+        scores, boxes, np.arange(len(found), dtype=np.float32), *size, rules(chosen)._replace(overlap=overlap)
+    )
 
 
 def kept(*found: tuple[str, float, tuple[float, float, float, float]], **options: object) -> list[int]:
@@ -111,6 +114,38 @@ def test_iou_counts_pixels() -> None:
     shifted = ("text", 0.5, (40, 5, 140, 5)), ("text", 0.9, (0, 5, 100, 5))
     assert detect(*shifted, chosen=Settings(nms_same=0.43)).dropped["overlapping"] == 1
     assert detect(*shifted, chosen=Settings(nms_same=0.44)).dropped["overlapping"] == 0
+
+
+BOTH_STAY = Settings(containment=dict.fromkeys(LABELS, Containment.UNION))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stay"),
+    [
+        # 80 % of the smaller one is shared.
+        (("text", (0, 0, 400, 400)), ("text", (300, 0, 425, 100)), [0]),
+        (("text", (300, 0, 425, 100)), ("table", (0, 0, 400, 400)), [1]),
+        # Equal boxes: the first in reading order stays.
+        (("text", (0, 0, 100, 100)), ("content", (0, 20, 100, 120)), [0]),
+        # 60 %: only a formula within a line goes, whichever is the smaller.
+        (("text", (0, 0, 400, 400)), ("text", (340, 0, 440, 100)), [0, 1]),
+        (("text", (0, 0, 400, 400)), ("inline_formula", (340, 0, 440, 100)), [0]),
+        (("inline_formula", (0, 0, 400, 400)), ("text", (340, 0, 440, 100)), [1]),
+        # A picture and what is printed in it.
+        (("image", (0, 0, 400, 400)), ("text", (100, 100, 200, 200)), [0, 1]),
+        (("table", (0, 0, 400, 400)), ("seal", (100, 100, 200, 200)), [0, 1]),
+        (("seal", (0, 0, 400, 400)), ("seal", (100, 100, 200, 200)), [0]),
+    ],
+)
+def test_of_boxes_that_share_their_area_the_smaller_goes(
+    first: tuple[str, tuple[float, float, float, float]],
+    second: tuple[str, tuple[float, float, float, float]],
+    stay: list[int],
+) -> None:
+    found = [(label, 0.9, box) for label, box in (first, second)]
+    assert kept(*found, chosen=BOTH_STAY, overlap=0.7) == stay
+    assert kept(*found, chosen=BOTH_STAY) == [0, 1]
+    assert detect(*found, chosen=BOTH_STAY, overlap=0.7).dropped["sharing"] == 2 - len(stay)
 
 
 def test_page_sized_image_goes_unless_it_is_alone() -> None:

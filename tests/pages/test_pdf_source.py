@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from multiprocessing import Pipe
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,56 +22,22 @@ from resources.pages import ids
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, shards
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
-from resources.pages.images import decode, inspect
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
+from resources.pages.pixels.images import decode, inspect
 from resources.states import State
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.harness import Platform
+from tests.support.pdf_files import BLACK, bar, pdf, sheet
 from tests.support.source_folder import SourceFolder
 
 KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
-WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
+WHITE, RED = (255, 255, 255), (255, 0, 0)
 LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"00" * 32 + b"> /U <" + b"11" * 32 + b"> >>"
 """A lock that no password opens, so the empty one does not."""
-
-
-def bar(color: tuple[float, float, float] = BLACK) -> bytes:
-    """Ink in the upper left corner, 20 wide and 10 high, of a page of 60 by 80."""
-    red, green, blue = color
-    return f"{red / 255} {green / 255} {blue / 255} rg 0 70 20 10 re f".encode()
-
-
-def sheet(content: bytes = bar(), more: bytes = b"", box: str = "0 0 60 80") -> tuple[bytes, bytes]:
-    """A page: what it says of itself, and what is drawn on it."""
-    return b"/MediaBox [%s] %s" % (box.encode(), more), content
-
-
-def pdf(
-    *sheets: tuple[bytes, bytes], trailer: bytes = b"", catalog: bytes = b"", objects: Sequence[bytes] = ()
-) -> bytes:
-    """A PDF of some pages, each of two objects from number 3 on, and of `objects` after them."""
-    kids = b" ".join(b"%d 0 R" % (3 + 2 * at) for at in range(len(sheets)))
-    bodies = [
-        b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog,
-        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(sheets)),
-    ]
-    for at, (entries, content) in enumerate(sheets):
-        bodies.append(b"<< /Type /Page /Parent 2 0 R /Contents %d 0 R %s >>" % (4 + 2 * at, entries))
-        bodies.append(b"<< /Length %d >> stream\n%s\nendstream" % (len(content), content))
-    bodies += objects
-    file = b"%PDF-1.7\n"
-    offsets = []
-    for at, body in enumerate(bodies, start=1):
-        offsets.append(len(file))
-        file += b"%d 0 obj\n%s\nendobj\n" % (at, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    start = len(file)
-    file += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(bodies) + 1, table)
-    file += b"trailer << /Size %d /Root 1 0 R /ID [<00> <00>] %s >>\n" % (len(bodies) + 1, trailer)
-    return file + b"startxref\n%d\n%%%%EOF\n" % start
 
 
 class Folder(SourceFolder):
@@ -343,11 +308,11 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     start = pool._Worker._start
     lives = iter([False, True, False, False])
 
-    def killed(worker: Any) -> BaseProcess:
+    def killed(worker: Any) -> "subprocess.Popen[bytes]":
         process = start(worker)
         if not next(lives, True):
             process.kill()
-            process.join()
+            process.wait()
         return process
 
     monkeypatch.setattr(pool._Worker, "_start", killed)
@@ -356,7 +321,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
     with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
     assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
-    assert isinstance(answers[1], bytes)
+    assert isinstance(answers[1], MadePage)
 
 
 def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
@@ -386,7 +351,7 @@ def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pyt
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ours, theirs = Pipe()
     with ours:
-        thread = Thread(target=pool._work, args=(theirs,))
+        thread = Thread(target=pool.work, args=(theirs,))
         thread.start()
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))
@@ -559,7 +524,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
     render = DocumentPool.render
     shards = iter(range(3))
 
-    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failed]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
-from resources.pages.corpus import Corpus, PageReader, SourceRow
+from resources.pages.corpus import Corpus, SourceRow
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
+from resources.pages.page_reader import PageReader
 from resources.printable import quoted
 from tests.support.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 

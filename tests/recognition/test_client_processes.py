@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
 from tests.recognition.test_deepseek_ocr import server_of
 
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import pickle, sys
 pickle.loads(bytes.fromhex(sys.argv[1]))
+import resources.grounded.whole_page_reader
 import resources.recognition.vlm.page_reader, resources.embedding.qwen3_vl.handlers
 print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modules.keys()))
 """

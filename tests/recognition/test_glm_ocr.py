@@ -23,7 +23,7 @@ from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
 from resources.recognition.vlm.answers import Problem, find_defect, loop_start, tidy
 from resources.recognition.vlm.chat_requests import answer_room, request_body
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.region_images import (
     MAX_TOKENS,
     MIN_TOKENS,
@@ -37,7 +37,7 @@ from resources.recognition.vlm.region_images import (
 from resources.recognition.vlm.tables_html import clean_tables, join_tables
 from resources.states import State
 from resources.texts.plain_text import page_text
-from resources.vllm.plugin import SWITCH
+from resources.vllm.plugin import GLM_OCR as SWITCH
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says, truncated
 

@@ -7,6 +7,7 @@ import pytest
 from resources.errors import StoreError
 from resources.layout.regions import Task
 from resources.recognition.read_regions import ReadRegion, read_regions, region_texts
+from resources.recognition.readings import Origin
 from resources.states import State
 
 
@@ -22,7 +23,7 @@ def reading(index: int, content: str = "글", at: int = 0) -> dict[str, Any]:
     return {
         "index": index, "label": "text", "native_label": "text", "bbox_2d": [at, 0, 10, 10], "content": content,
         "state": "ok", "reason": None, "finish_reason": "stop", "attempts": 2, "seconds": 0.5,
-        "scale": 0.7,
+        "scale": 0.7, "origin": "recognizer",
     }  # fmt: skip
 
 
@@ -31,7 +32,7 @@ def test_regions_come_by_index_with_their_readings():
     assert (first.index, first.content, first.kind) == (0, "글", "text")
     assert second == ReadRegion(
         1, "table", Task.TABLE, 0.5, (0.0, 0.0, 10.0, 10.0), (0, 0, 10, 10), ((0.0, 0.0), (1.0, 1.0)),
-        "표", State.OK, None, "stop", 2, 0.5, 0.7,
+        "표", State.OK, None, "stop", 2, 0.5, 0.7, Origin.RECOGNIZER,
     )  # fmt: skip
     assert second.kind == "table"
 
@@ -65,6 +66,9 @@ def test_an_index_that_stands_twice_is_an_error(layout: Any, readings: Any, tabl
 
 
 def test_the_texts_of_a_stored_page_are_those_that_were_read():
-    (text,) = region_texts([reading(3, "글")])
+    known = {**reading(4, "표"), "origin": "layout"}
+    skipped = {**reading(5, ""), "origin": None}
+    text, *others = region_texts([reading(3, "글"), known, skipped])
+    assert [other.origin for other in others] == [Origin.LAYOUT, None]
     assert (text.index, text.native_label, text.content, text.state, text.attempts) == (3, "text", "글", State.OK, 2)
     assert region_texts(None) == []

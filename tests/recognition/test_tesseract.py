@@ -22,13 +22,13 @@ from resources.recognition.tesseract.leaders import find_leaders
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.tesseract.rows import text_rows
 from resources.recognition.tesseract.table_cells import find_cells, table_html
-from resources.recognition.tesseract.tessdata import INSTALL, data_files
+from resources.recognition.tesseract.tessdata import data_files, install
 from resources.states import State
 from resources.texts.plain_text import page_text
 from tests.support.drawn import PROSE, Sheet
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
-needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {INSTALL}")
+needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
 
 
 def region(index: int, box: tuple[float, float, float, float], label: str = "text", task: Task = Task.TEXT) -> Region:

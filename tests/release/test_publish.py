@@ -1,5 +1,6 @@
 """A release on its way to the Hub: the real client against a double that fails in the ways the Hub does."""
 
+import json
 import os
 import shutil
 import signal
@@ -13,12 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
 from resources.release.card.licences import refusals
-from resources.release.dataset.configs import CONFIGS
-from resources.release.dataset.released_files import part_path
+from resources.release.dataset.part_paths import CONFIGS, part_path
 from resources.release.hub import difference
 from resources.release.hub.difference import Change, Difference, commits
 from resources.release.hub.repository import HubTarget
@@ -456,11 +456,11 @@ def test_the_command_shows_the_difference_and_then_makes_it(hub: WritableHub, co
     assert {method for method, _ in hub.asked} == {"GET"}
     size = (corpus.folder / "data/pages/shard_00.parquet").stat().st_size
     assert f"+ data/pages/shard_00.parquet ({size:,} bytes, 3 rows)" in dry.stdout.splitlines()
-    assert dry.stdout.splitlines()[-3].startswith(f"{len(corpus.files)} files added: ")
-    assert dry.stdout.splitlines()[-2:] == [
-        "0 files changed: 0 bytes, 0 rows",
-        "0 files removed: 0 bytes, 0 rows",
-    ]
+    lines = dry.stdout.splitlines()
+    added, *rest = lines[next(at for at, line in enumerate(lines) if " files added: " in line) :]
+    assert added.startswith(f"{len(corpus.files)} files added: ")
+    assert rest[:2] == ["0 files changed: 0 bytes, 0 rows", "0 files removed: 0 bytes, 0 rows"]
+    assert rest[-1] == "the gates are open"
     done = kopub(corpus.home, "publish", "--tag", "v1", **open_gates)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{hub.url}/datasets/{REPO}/commit/{hub.head.oid}, tag v1"
@@ -490,6 +490,23 @@ def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corp
     assert "recall@10" not in card
 
 
+def test_the_gates_are_shown_without_a_repository(hub: WritableHub, corpus: ReleasedCorpus):
+    strict = {"KOPUB_HUB__REPO": "", "KOPUB_GATES__MAX_DOUBTFUL_SHARE": "0"}
+    shown = kopub(corpus.home, "publish", "--dry-run", **strict)
+    assert not hub.asked
+    *_, last = shown.stdout.splitlines()
+    assert shown.stdout.startswith("no repository: set hub.repo in the profile")
+    told = kopub(corpus.home, "publish", "--dry-run", "--json", **strict)
+    value = json.loads(told.stdout)
+    assert (value["repo"], value["difference"]) == (None, None)
+    assert shown.returncode == told.returncode == bool(value["closed"])
+    assert last.startswith("the gates are closed" if value["closed"] else "the gates are open")
+    assert [line.partition(": ")[2] for line in shown.stdout.splitlines() if line.startswith("closed: ")] == [
+        *value["quality"],
+        *value["licences"],
+    ]
+
+
 def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: ReleasedCorpus):
     nobody = kopub(corpus.home, "publish", KOPUB_HUB__REPO="")
     assert (nobody.returncode, nobody.stdout) == (1, "")
@@ -499,5 +516,5 @@ def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: Releas
     assert reader.stderr.startswith(f"Error: {REPO}: the token may not write to it (")
     assert len(reader.stderr.splitlines()) == 1
     assert READER not in reader.stderr
-    pushing = kopub(corpus.home, "shards", KOPUB_HUB__PUSH="true")
+    pushing = kopub(corpus.home, "status", KOPUB_HUB__PUSH="true")
     assert pushing.stderr.startswith("Error: profile cpu: hub has no key 'push'")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import StoreError
 from resources.release import local
 from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
@@ -55,10 +55,12 @@ def test_every_config_loads_with_its_features(tmp_path: Path):
     assert pages["page_id"][:4] == ["doc0_1", "doc0_2", "doc0_3", "doc1_1"]
     assert pages[0]["text"] == "본문 doc0_1"
     assert pages[0]["n_regions"] == 2
+    assert (pages[0]["text_layer"], pages[0]["text_layer_distance"], pages[1]["text_layer"]) == ("sound", 0.25, None)
     assert regions[1] == {
         "region_id": "doc0_1_1", "page_id": "doc0_1", "index": 1, "label": "text", "native_label": "text",
         "task": "text", "score": 0.5, "bbox": [1.0, 2.0, 30.5, 40.0], "bbox_2d": [10, 20, 305, 400],
-        "polygon": [[0.0, 0.0], [1.0, 1.0]], "content": "본문 doc0_1", "state": "ok", "reason": None,
+        "polygon": [[0.0, 0.0], [1.0, 1.0]], "content": "본문 doc0_1", "origin": "recognizer", "state": "ok",
+        "reason": None,
     }  # fmt: skip
     assert crops.features["image"] == datasets.Image()
     assert crops[1]["image"].size == (20, 10)

@@ -20,10 +20,11 @@ from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText
+from resources.search.answers import CannotSearch, as_json
 from resources.search.highlight import LONGEST, QueryWords, best_passage
 from resources.search.nearest import ShardVectors, Vectors
-from resources.search.search_options import By
-from resources.search.searcher import CannotSearch, Searcher, as_json
+from resources.search.search_options import Mode
+from resources.search.searcher import Searcher
 from resources.states import State
 from tests.cli.test_cli import run
 from tests.support import forked
@@ -70,9 +71,9 @@ def made(home: Path, select: str = SEARCHED, **texts: str) -> Platform:
     return platform
 
 
-def searcher(platform: Platform, embedding: HashedEmbedder | None = None) -> Searcher:
-    shards = ["shard_00", "shard_01"]
-    return Searcher(platform.store, shards, embedding or HashedEmbedder(), "cpu", platform.home / "search")
+def searcher(platform: Platform, embedding: HashedEmbedder | None = None, mode: Mode = Mode.TEXT) -> Searcher:
+    shards, folder = ["shard_00", "shard_01"], platform.home / "search"
+    return Searcher(platform.store, shards, embedding or HashedEmbedder(), "cpu", folder, mode=mode)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 def test_the_page_that_answers_comes_first_with_its_passage(platform: Platform):
     answer = searcher(platform).search("밝기는 어떻게 조절하나요?")
     best = answer.hits[0]
-    assert (best.page.page_id, best.page.doc_id, best.page.page_no, answer.by) == ("a_1", "a", 1, By.TEXT)
+    assert (best.page.page_id, best.page.doc_id, best.page.page_no, answer.mode) == ("a_1", "a", 1, Mode.TEXT)
     passage = best.match.passage
     assert [passage.text[start:end] for start, end in passage.marks] == ["밝기", "조절하"]
     assert best.match.regions == (0,)
@@ -138,9 +139,8 @@ def test_a_query_of_20000_characters_is_answered(platform: Platform):
 
 
 def test_image_vectors_that_no_query_matches_are_refused(platform: Platform):
-    for by in (By.IMAGE, By.FUSION):
-        with pytest.raises(CannotSearch, match=rf"cannot be compared by {by}; choose text"):
-            searcher(platform).search("화면", by=by)
+    with pytest.raises(CannotSearch, match="profile cpu cannot search by image; choose fusion or bm25 or text"):
+        searcher(platform).search("화면", mode=Mode.IMAGE)
 
 
 def test_images_and_texts_are_fused(tmp_path: Path):
@@ -149,12 +149,13 @@ def test_images_and_texts_are_fused(tmp_path: Path):
     embedder = TwoWayEmbedder(says=seen)
     platform.engines = {"embedding": embedder, "recognition": Typist(texts=TEXTS)}
     platform.make(*SEARCHED.split(","), "corpus_image_embeddings")
-    ranked = {by: searcher(platform, embedder).search("화면 밝기", by=by) for by in (None, By.TEXT, By.IMAGE)}
-    assert ranked[None].by is By.FUSION
-    assert ranked[By.TEXT].hits[0].page.page_id == "a_1"
-    assert ranked[By.IMAGE].hits[0].page.page_id == "a_2"
-    fused = {hit.page.page_id: hit.score for hit in ranked[None].hits}
-    places = [[hit.page.page_id for hit in ranked[by].hits] for by in (By.TEXT, By.IMAGE)]
+    modes = (Mode.VECTORS, Mode.TEXT, Mode.IMAGE)
+    ranked = {mode: searcher(platform, embedder).search("화면 밝기", mode=mode) for mode in modes}
+    assert ranked[Mode.VECTORS].mode is Mode.VECTORS
+    assert ranked[Mode.TEXT].hits[0].page.page_id == "a_1"
+    assert ranked[Mode.IMAGE].hits[0].page.page_id == "a_2"
+    fused = {hit.page.page_id: hit.score for hit in ranked[Mode.VECTORS].hits}
+    places = [[hit.page.page_id for hit in ranked[mode].hits] for mode in (Mode.TEXT, Mode.IMAGE)]
     for page, score in fused.items():
         assert score == pytest.approx(sum(1 / (61 + order.index(page)) for order in places if page in order))
 
@@ -323,7 +324,7 @@ def test_without_a_word_in_common_the_page_begins():
 
 @pytest.mark.services
 def test_the_command_line(platform: Platform):
-    found = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json")
+    found = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json", "--mode", "text")
     assert found.returncode == 0, found.stderr
     hit = json.loads(found.stdout)["hits"][0]
     assert (hit["page_id"], hit["doc_id"], hit["page_no"], hit["shard"]) == ("a_1", "a", 1, "shard_00")
@@ -339,7 +340,9 @@ def test_the_command_line(platform: Platform):
 def test_the_command_line_says_what_is_wrong_in_one_line(platform: Platform):
     for arguments, line in (
         (["?"], "Error: the query has no vector: the text has no letters or digits to compare"),
-        (["화면", "--by", "image"], "Error: queries of profile cpu cannot be compared by image; choose text"),
+        (["화면", "--mode", "image"], "Error: profile cpu cannot search by image; choose fusion or bm25 or text"),
+        (["화면", "--document", "aa"], "Error: there is no document 'aa'"),
+        (["화면", "--shard", "shard_0"], "Error: there is no shard shard_0; did you mean shard_00 or shard_01?"),
     ):
         refused = run(platform.home, "kopub", "search", *arguments)
         assert (refused.returncode, refused.stderr) == (1, f"{line}\n")
@@ -364,7 +367,7 @@ def test_two_processes_share_the_folder(tmp_path: Path):
         "from resources.store.shard_store import ShardStore;"
         "from pathlib import Path; home = Path(sys.argv[1]);"
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"
-        " home / 'search'); print(s.search('화면').hits[0].page.page_id)"
+        " home / 'search'); print(s.search('화면', mode=s.choices[2]).hits[0].page.page_id)"
     )
     with ThreadPoolExecutor() as at_once:
         both = list(at_once.map(lambda _: forked.run(["python", "-c", code, str(platform.home)], os.environ), range(2)))

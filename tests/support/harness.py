@@ -17,9 +17,13 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
 from resources.config.configured import configured
-from resources.config.gates import Gates
+from resources.config.located import Located
 from resources.config.settings import Settings
+from resources.figures.choices import Figures
+from resources.figures.none import NoNotes
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
 from resources.release.hub.repository import HubTarget
@@ -29,6 +33,8 @@ from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedd
 from tests.support.corpora import Page, write_corpus
 
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+STANDARD = GRAPH.on({"figures": Figures(), "notes": NoNotes()}).names
+"""The assets that every platform makes, in their order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration: Dagster formats no line that nobody reads."""
 
@@ -63,6 +69,11 @@ class Platform:
         return Diary(str(self.home / f"{engine}.diary"))
 
     @property
+    def located(self) -> Located:
+        """The home and its tables, for what needs no engine."""
+        return Located(self.home, "cpu", self.store.url)
+
+    @property
     def settings(self) -> Settings:
         """The settings of a process that starts now, with the engines as they are now."""
         engines = {name: resource for name, resource in self.resources().items() if name != "profile"}
@@ -74,7 +85,7 @@ class Platform:
         return definitions_of(self.settings, self.graph)
 
     @property
-    def assets(self) -> list[dg.AssetsDefinition]:
+    def assets(self) -> list[dg.AssetsDefinition | dg.AssetSpec]:
         return build_assets(self.settings, self.graph)
 
     def resources(self) -> dict[str, Any]:
@@ -85,8 +96,11 @@ class Platform:
             "layout": OneRegionLayout(diary=str(self.home / "layout.diary")),
             "recognition": configured(SlowReader, diary=str(self.home / "recognition.diary"), prompt="read"),
             "embedding": UnitEmbedder(),
+            "notes": NoNotes(),
+            "figures": Figures(),
             "release": LocalRelease(folder=str(self.home / "release")),
             "hub": HubTarget(),
+            "pdf": Pdf(),
             "gates": Gates(),
             **self.engines,
         }
@@ -117,10 +131,10 @@ class Platform:
 
     def make(self, *assets: str) -> None:
         """Make tables of all shards by the assets' own loop; no run of Dagster knows of it, which halves the time."""
-        declared = self.graph.declared(self.resources())
+        declared = self.graph.on(self.resources()).declared(self.resources())
         shards = tuple(next(iter(declared.values())).corpus.manifest.keys)
         made_by = str(uuid4())
-        for name in self.graph.names:
+        for name in declared:
             if name in assets:
                 asset = declared[name]
                 run = Run(made_by, shards, Problems(asset.checks, {}), _silent, _silent)

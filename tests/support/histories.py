@@ -33,9 +33,9 @@ from tests.doubles.witness_engines import (
     witnessed_vector,
 )
 from tests.support.corpora import page_image, query, write_corpus
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 
-TABLES = GRAPH.names[:-1]
+TABLES = STANDARD[:-1]
 """All but the release."""
 BROKEN = -1
 """The variant of a page whose bytes are no image."""

@@ -49,6 +49,7 @@ def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None 
     region = {"index": 0, "label": "image", "task": "skip", "score": 0.5, "bbox": box, "bbox_2d": grid, "polygon": None}
     second = {**region, "index": 1, "label": "text", "task": "text", "polygon": [[0.0, 0.0], [1.0, 1.0]]}
     read = {"state": "ok", "reason": None, "finish_reason": "stop", "attempts": 1, "seconds": 0.1, "bbox_2d": grid}
+    read = {**read, "origin": "recognizer"}
     raw, layouts, readings, texts, vectors = [], [], [], [], []
     for at, page_id in enumerate(ids):
         known, ok = {"page_id": page_id, **ended[page_id]}, page_id != lost
@@ -79,7 +80,8 @@ def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None 
             "image_crops": [{"path": f"crops/{page_id}_0.jpg", "bbox": box, "label": "image"}] if ok else None,
             "crop_images": [jpeg(at)] if ok else None,
         })  # fmt: skip
-        texts.append({**known, "text": f"본문 {page_id}" if ok else None, "n_chars": 5 if ok else 0})
+        compared = {"text_layer": "sound", "text_layer_distance": 0.25} if not at else {}
+        texts.append({**known, "text": f"본문 {page_id}" if ok else None, "n_chars": 5 if ok else 0, **compared})
         vectors.append({**known, "vector": unit(at, dim) if ok else None})
     query = {
         "query_id": f"q{shard}",

@@ -92,13 +92,13 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     )
     torch.manual_seed(seed)
     model = GlmOcrForConditionalGeneration(config)
-    writable = [_id(tokenizer, token) for token in _printable(tokenizer)]
+    writable = [_id(tokenizer, token) for token in printable(tokenizer)]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 # Wide enough that one token's difference is felt in the next, so that it does not fall into a loop.
                 torch.nn.init.normal_(parameter, std=1.0 if "embed_tokens" in name else 0.25)
-        _write_only(model.lm_head.weight, [*writable, *ends])
+        write_only(model.lm_head.weight, [*writable, *ends])
         model.lm_head.weight[ends] *= 1.5  # of some 130 tokens, these two come up often enough to end an answer
     model.bfloat16().save_pretrained(folder)
     _dump(folder, "generation_config.json", {"do_sample": False, "eos_token_id": ends, "pad_token_id": ends[0]})
@@ -175,8 +175,8 @@ def qwen_tokenizer() -> "Tokenizer":
     return tokenizer
 
 
-def byte_tokenizer(specials: tuple[str, ...]) -> "Tokenizer":
-    """Bytes, some Hangul syllables as tokens of their own, and the model's special tokens."""
+def byte_tokenizer(specials: tuple[str, ...], size: int = 0) -> "Tokenizer":
+    """Bytes, some Hangul syllables as tokens of their own, others up to `size`, and the model's special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -188,6 +188,7 @@ def byte_tokenizer(specials: tuple[str, ...]) -> "Tokenizer":
             if "".join(pair) not in vocabulary:
                 vocabulary["".join(pair)] = len(vocabulary)
                 merges.append(pair)
+    vocabulary |= {f"x{number}x": number for number in range(len(vocabulary), size - len(specials))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = pieces
     tokenizer.decoder = decoders.ByteLevel()
@@ -230,14 +231,14 @@ def _save_processor(
     _dump(folder, "video_preprocessor_config.json", {**common, "video_processor_type": f"{family}VideoProcessor"})
 
 
-def _printable(tokenizer: "PreTrainedTokenizerFast") -> list[str]:
+def printable(tokenizer: "PreTrainedTokenizerFast") -> list[str]:
     """Tokens that are whole characters to be seen."""
     tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     texts = {token: str(tokenizer.decode([_id(tokenizer, token)])) for token in tokens}
     return sorted(token for token, text in texts.items() if text.isprintable() and (text.isascii() or text in _HANGUL))
 
 
-def _write_only(weight: "torch.Tensor", allowed: list[int]) -> None:
+def write_only(weight: "torch.Tensor", allowed: list[int]) -> None:
     """Rows of zeros never have the largest product: some other one's is positive."""
     import torch
 

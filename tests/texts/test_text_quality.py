@@ -125,6 +125,13 @@ def test_too_little_text_for_its_boxes(boxes: list[Box], wrong: bool):
     assert (kinds("글", *boxes) == {"truncated"}) is wrong
 
 
+def test_a_reading_that_no_other_agrees_with_is_doubtful():
+    assert kinds("글", FULL, Box("table", 200_000, 600, unsure=True)) == {"unsure"}
+    read = {**region(0, PROSE[:300]), "reason": "the digits 000000000000… multiply, and no other reading agrees"}
+    assert total(doubts(text_of([read]), boxes_of([read]))) >= DOUBTFUL
+    assert not boxes_of([{**read, "reason": None}])[0].unsure
+
+
 def region(index: int, content: str, label: str = "text", finish_reason: str = "stop") -> dict[str, Any]:
     box = [100, 200 * index, 900, 200 * index + 180]
     return {
@@ -138,6 +145,7 @@ def region(index: int, content: str, label: str = "text", finish_reason: str = "
         "attempts": 1,
         "seconds": 0.0,
         "scale": None,
+        "origin": "recognizer",
     }
 
 

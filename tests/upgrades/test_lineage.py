@@ -214,7 +214,7 @@ def test_what_a_vector_was_made_from_and_is_not_kept_is_named(kopub: Kopub, plat
     assert platform.run("ocr_results").success
     chain = told(kopub, "corpus_text_embeddings/a_1")
     assert "ocr_results" in chain["missing"]
-    assert [each["asset"] for each in chain["steps"]] == ["parsed_texts", "corpus_text_embeddings"]
+    assert [each["asset"] for each in chain["steps"]] == ["raw_pages", "parsed_texts", "corpus_text_embeddings"]
 
 
 def test_what_a_page_says_steers_no_terminal(kopub: Kopub, platform: Platform):

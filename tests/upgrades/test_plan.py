@@ -16,13 +16,13 @@ from kopub_assets.upgrades.stale_scan import Survey, survey
 from kopub_cli.display.durations import duration
 from kopub_cli.plan import in_between
 from resources.code_version import CodeVersion
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.configured import configured
 from resources.config.settings import what_if
-from resources.config.upgrade_window import Upgrades
 from resources.errors import ConfigError
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.store import ledger
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
@@ -31,7 +31,7 @@ from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, says
 from tests.support.corpora import page_image, pages, query
-from tests.support.harness import Platform, Prepared, failure
+from tests.support.harness import STANDARD, Platform, Prepared, failure
 
 READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 
@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     home = tmp_path_factory.mktemp("plan") / "home"
     platform = Platform.of(home, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
     reads(platform, "read")
-    assert platform.run(",".join(asset for asset in GRAPH.names if asset != "hf_release"), last="shard_01").success
+    assert platform.run(",".join(asset for asset in STANDARD if asset != "hf_release"), last="shard_01").success
     return Prepared(platform)
 
 

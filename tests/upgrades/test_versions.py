@@ -9,18 +9,17 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.stale_scan import survey
 from resources.errors import StoreError
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.corpora import pages, query
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
 TABLE = ("ocr_results", "shard_00")
-TABLES = [asset for asset in GRAPH.names if asset != "hf_release"]
+TABLES = [asset for asset in STANDARD if asset != "hf_release"]
 """The release tells which run made what, so it differs from one to the next."""
 
 

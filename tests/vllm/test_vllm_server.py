@@ -27,7 +27,7 @@ from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.plugin import SWITCH
+from resources.vllm.plugin import GLM_OCR as SWITCH
 from resources.vllm.running_servers import servers, stop
 from resources.vllm.server import VLLMServer
 from resources.vllm.server_metrics import parse, report

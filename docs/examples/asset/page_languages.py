@@ -25,7 +25,6 @@ class PageLanguages(RowTable):
 
     table: ClassVar[Table] = Table("page_languages", SCHEMA)
     code_version: ClassVar[CodeVersion] = CodeVersion("page_languages", {1: "the first release"})
-    group: ClassVar[str] = "reading"
     parents = (ParsedTexts,)
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

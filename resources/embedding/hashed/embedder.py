@@ -14,6 +14,7 @@ from resources.embedding.embeddings import Embedding
 from resources.embedding.hashed.ngrams import weigh
 from resources.embedding.hashed.visual import describe
 from resources.errors import UndecodableImage
+from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
 from resources.parallel import bounded_map
 from resources.states import State
@@ -27,7 +28,8 @@ class HashedEmbedder(Embedder):
 
     Terms are hashed into `dim` signed buckets (Weinberger et al., 2009: "Feature Hashing for Large
     Scale Multitask Learning"), so nothing is learnt, stored or downloaded. Text vectors know no
-    synonyms; image vectors compare with image vectors only.
+    synonyms; image vectors compare with image vectors only. The vector of a figure is that of its caption:
+    a figure without one has none.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.hashed", {1: "the first release"})
@@ -36,7 +38,8 @@ class HashedEmbedder(Embedder):
         "Text and query vectors are lexical hashes: they compare spelling, and know neither synonyms nor translations.",
         "Image vectors describe the look of a page and compare with image vectors only, not with queries or texts.",
     )
-    queries_match: ClassVar[frozenset[str]] = frozenset({"text"})
+    queries_match: ClassVar[frozenset[str]] = frozenset({"text", "figure"})
+    is_lexical: ClassVar[bool] = True
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     dim: int = Field(
@@ -54,6 +57,14 @@ class HashedEmbedder(Embedder):
         # One after the other: a text takes about a millisecond of Python, which threads would not share.
         for id, text in texts:
             yield self._embed_text(id, text)
+
+    def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
+        # A descriptor of its picture would compare with no query.
+        for figure in figures:
+            if figure.caption.strip():
+                yield self._embed_text(figure.id, figure.caption)
+            else:
+                yield Embedding(figure.id, State.BLANK, reason="it has no caption, and this engine reads no pictures")
 
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         yield from self.embed_texts(queries)

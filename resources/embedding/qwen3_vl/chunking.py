@@ -58,6 +58,14 @@ class Chunker:
         opened = [encoded.ids[part] if part.start == 0 else [*self._start, *encoded.ids[part]] for part in chunks]
         return [[*self._head, *ids, *self._tail] for ids in opened]
 
+    def beginning(self, text: str, most: int) -> tuple[str, int]:
+        """As much of a text as has at most `most` tokens, and how many it has; cut between characters."""
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        while len(encoded.ids) > most:
+            text = text[: min(encoded.offsets[most][0], len(text) - 1)]
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        return text, len(encoded.ids)
+
     def tokens_around_image(self) -> int:
         """Tokens of a prompt that holds an image instead of a text, without the image's own."""
         return len(self._head) + len(self._start) + _IMAGE_MARKS + len(self._tail)

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -13,6 +14,8 @@ from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.handlers import (
     EmbeddingSettings,
+    FigureEmbeddingHandler,
+    FigureJob,
     PageEmbeddingHandler,
     PageJob,
     TextEmbeddingHandler,
@@ -21,6 +24,7 @@ from resources.embedding.qwen3_vl.handlers import (
 from resources.embedding.qwen3_vl.page_images import PATCH
 from resources.engine import releases
 from resources.errors import EngineError
+from resources.figures.figure import FigurePicture
 from resources.fingerprints import file_sha256
 from resources.pages.page import Page
 from resources.states import State
@@ -44,6 +48,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     typical_image_seconds: ClassVar[float] = 0.03
     worker_modules: ClassVar[tuple[str, ...]] = ("torch", "cv2", "imagecodecs", "resources.embedding.qwen3_vl.handlers")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
+    queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text", "figure"})
     limits: ClassVar[tuple[str, ...]] = (
         "Page images are seen at 1.8 million pixels, A4 at about 135 dpi: smaller print is not found by them.",
         "A page of more text than the model takes at once has the mean of its chunks' vectors, "
@@ -100,6 +105,14 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(texts, self.instruction)
 
+    def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
+        settings = replace(
+            self._settings(self.instruction), max_image_tokens=min(self._image_tokens, most_pixels // PATCH**2)
+        )
+        make = partial(FigureEmbeddingHandler, settings, self.tokenizer_file())
+        jobs = (FigureJob(figure.id, figure.data, figure.caption) for figure in figures)
+        yield from self.run_jobs(jobs, make, _lost)
+
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(queries, self.query_instruction)
 
@@ -145,5 +158,5 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         return EmbeddingSettings(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
 
 
-def _lost(job: PageJob | TextJob, reason: str) -> Embedding:
+def _lost(job: PageJob | FigureJob | TextJob, reason: str) -> Embedding:
     return Embedding(job.id, State.FAILED, reason=reason)

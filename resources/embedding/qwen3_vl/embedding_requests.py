@@ -30,19 +30,20 @@ def text_request(model: str, tokens: Sequence[int]) -> bytes:
     return json.dumps({"model": model, "input": list(tokens), **_FORMAT}).encode()
 
 
-def image_request(model: str, instruction: str, image: PageImage) -> bytes:
-    """A request in JSON for the vector of an image below an instruction."""
-    return framed(_frame(model, instruction, image.media_type), image.data)
+def image_request(model: str, instruction: str, image: PageImage, text: str = "") -> bytes:
+    """A request in JSON for the vector of an image below an instruction, with a text after it if there is one."""
+    return framed(_frame(model, instruction, image.media_type, text), image.data)
 
 
 @lru_cache
-def _frame(model: str, instruction: str, media_type: str) -> Frame:
+def _frame(model: str, instruction: str, media_type: str, text: str) -> Frame:
+    beside = [{"type": "text", "text": text}] if text else []
     return request_frame(
         {
             "model": model,
             "messages": [
                 {"role": "system", "content": [{"type": "text", "text": instruction}]},
-                {"role": "user", "content": [image_part(media_type)]},
+                {"role": "user", "content": [image_part(media_type), *beside]},
             ],
             # The vector is read at the token that the tokenizer adds after the answer's opening; by default,
             # embedding requests have neither.

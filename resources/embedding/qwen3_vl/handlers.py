@@ -1,4 +1,4 @@
-"""Embeds pages and texts with a model server; runs in the client processes."""
+"""Embeds pages, figures and texts with a model server; runs in the client processes."""
 
 import asyncio
 import time
@@ -15,7 +15,8 @@ from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
 from resources.embedding.qwen3_vl.page_images import check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
-from resources.pages.images import decode
+from resources.figures.harmless import harmless
+from resources.pages.pixels.images import decode
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
@@ -23,6 +24,9 @@ from resources.vllm.client.http_errors import Refused, Unanswered
 
 _SURE = 3
 """Vectors of another width, and none of the right one, after which the server serves another model."""
+
+_CAPTION_TOKENS = 256
+"""Of a figure's caption, at most: some 200 syllables."""
 
 Figures = defaultdict[str, float]
 
@@ -33,6 +37,15 @@ class PageJob:
 
     id: str
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FigureJob:
+    """A figure to be embedded with its caption, as it travels to a client process."""
+
+    id: str
+    data: bytes
+    caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,32 @@ class PageEmbeddingHandler(EmbeddingHandler):
         prepared.requests.append(Request(lambda model: image_request(model, instruction, image), tokens))
         prepared.untouched = job.data if image.untouched else None
         prepared.figures["images_untouched"] += image.untouched
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
+
+
+class FigureEmbeddingHandler(EmbeddingHandler):
+    """The `Handler` of figures. Raises `EngineError` where PyTorch is not installed."""
+
+    def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
+        super().__init__(settings, tokenizer)
+        check_resizer()
+
+    def prepare(self, job: FigureJob) -> PreparedJob:
+        """Resize the picture, and cut a long caption: it says what the figure is at its beginning."""
+        started = time.perf_counter()
+        prepared = PreparedJob(job.id)
+        instruction = self._settings.instruction
+        try:
+            image = page_image(job.data, self._settings.max_image_tokens)
+        except UndecodableImage as error:
+            prepared.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
+            return prepared
+        caption = harmless(job.caption)
+        beside, read = self._chunker.beginning(caption, _CAPTION_TOKENS)
+        tokens = self._chunker.tokens_around_image() + image.tokens + read
+        prepared.requests.append(Request(lambda model: image_request(model, instruction, image, beside), tokens))
+        prepared.figures["captions_cut"] += beside != caption
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 

@@ -1,8 +1,8 @@
 """Vectors as the authors of Qwen3-VL-Embedding make them, with transformers alone: one by one, in float32, on the host.
 
 `python transformers_vectors.py CHECKPOINT INPUTS OUTPUT`: INPUTS is a JSON list of {instruction, text} and of
-{instruction, image (a path), max_pixels}, OUTPUT a .npy of raw vectors, before any normalisation. Runs in the
-environment of vLLM, as a process of its own: the memory goes with it.
+{instruction, image (a path), max_pixels}, which may have a text too, OUTPUT a .npy of raw vectors, before any
+normalisation. Runs in the environment of vLLM, as a process of its own: the memory goes with it.
 """
 
 import json
@@ -43,7 +43,8 @@ def main(checkpoint: str, inputs: str, output: str) -> None:
     with open(inputs, encoding="utf-8") as file:
         items = json.load(file)
     for item in items:
-        content = [{"type": "image"}] if "image" in item else [{"type": "text", "text": item["text"]}]
+        content = [{"type": "image"}] if "image" in item else []
+        content += [{"type": "text", "text": item["text"]}] if "text" in item else []
         conversation = [
             {"role": "system", "content": [{"type": "text", "text": item["instruction"]}]},
             {"role": "user", "content": content},

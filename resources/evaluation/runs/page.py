@@ -46,11 +46,8 @@ def render(
     `headline` are the metrics that order the samples, by the worst of the sides. `picture` is called for the worst
     alone; a sample may have none.
     """
-    values = [_values(side) for side in sides]
-    ranked = sorted(
-        benchmark.samples,
-        key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id),
-    )
+    values = [values_of(side.scores) for side in sides]
+    ranked = worst_first(benchmark.samples, values, headline)
     shown = list(headline)
     return rendered(
         _TEMPLATE,
@@ -65,9 +62,19 @@ def render(
     )
 
 
-def _values(side: Side) -> dict[str, dict[str, Score]]:
+def worst_first(
+    samples: Sequence[Sample], values: Sequence[Mapping[str, Mapping[str, Score]]], headline: Sequence[str]
+) -> list[Sample]:
+    """The samples by the worst of the sides' headline metrics; `values` are those of each side."""
+    return sorted(
+        samples, key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id)
+    )
+
+
+def values_of(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
+    """The scores by sample and metric."""
     found: dict[str, dict[str, Score]] = {}
-    for score in side.scores:
+    for score in scores:
         if score.sample is not None:
             found.setdefault(score.sample, {})[score.metric] = score
     return found
@@ -116,26 +123,27 @@ def _worst(
     sides: Sequence[Side],
     picture: Picture | None,
 ) -> dict[str, Any]:
-    gold = _gold_text(sample)
     return {
         "id": sample.id,
         "slices": ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items())),
         "picture": picture,
-        "asked": _asked(sample),
+        "asked": asked_of(sample),
         "sides": [
-            _side(sample, gold, side, of_side.get(sample.id, {})) for side, of_side in zip(sides, values, strict=True)
+            {"profile": side.profile, **compared(sample, side.readings.get(sample.id), of_side.get(sample.id, {}))}
+            for side, of_side in zip(sides, values, strict=True)
         ],
     }
 
 
-def _side(sample: Sample, gold: str | None, side: Side, scores: Mapping[str, Score]) -> dict[str, Any]:
-    reading = side.readings.get(sample.id, Reading(None, "there is no row of it"))
+def compared(sample: Sample, reading: Reading | None, scores: Mapping[str, Score]) -> dict[str, Any]:
+    """A sample for a template: its gold beside what was read, texts and tables marked where they differ."""
+    gold = _gold_text(sample)
+    reading = reading or Reading(None, "there is no row of it")
     text = reading.text or reading.markdown
     texts = ([], []) if gold is None else marked(gold, text, _CHARACTERS)
     if gold is not None and not any(other for part in texts for _, other in part):
         texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
     return {
-        "profile": side.profile,
         "lost": reading.lost,
         "reason": f"{reading.state or 'missing'}: {reading.reason or 'no reason is given'}" if reading.lost else "",
         "figures": [(name, _figure(score)) for name, score in scores.items()],
@@ -166,7 +174,8 @@ def _cells_text(html: str) -> str:
     return "\n".join("\t".join(row) for table in tables_of(html, pipes=False) for row in _grid(table))
 
 
-def _asked(sample: Sample) -> list[str]:
+def asked_of(sample: Sample) -> list[str]:
+    """What a sample whose gold is no text asks for, one line each."""
     match sample.gold:
         case Answers(questions):
             return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]

@@ -77,6 +77,13 @@ class PPDocLayout(LayoutDetector):
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
     nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
     nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
+    overlap: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of the smaller of two boxes over which it goes, whatever their labels; a picture and a box "
+        "of another label both stay, and a formula within a line goes from half of the smaller on. null: no such rule.",
+    )
     containment: dict[str, str] = Field(
         default={"image": "union", "seal": "union", "reference": "small"},
         description="Which of two nested boxes goes, by label: large (the inner one; the default of a label that is "
@@ -249,6 +256,7 @@ class PPDocLayout(LayoutDetector):
                 nms_different=self.nms_different,
                 containment={label: Containment(mode) for label, mode in self.containment.items()},
                 unclip={label: (width, height) for label, (width, height) in self.unclip.items()},
+                overlap=self.overlap,
             )
         except ValueError as error:
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None

@@ -23,7 +23,10 @@ PAGE_IMAGE_LANDSCAPE, PAGE_IMAGE_PORTRAIT = 0.82, 0.93
 """An `image` covering more of the page than this is the page itself, when anything else was found on it."""
 
 _IMAGE = LABELS.index("image")
+_INLINE = LABELS.index("inline_formula")
 _NEVER_CONTAINED = np.isin(LABELS, ("image", "seal", "chart"))
+_INLINE_SHARED = 0.5
+"""Share of the smaller box from which a formula within a line goes, where boxes that share their area do."""
 
 
 class Containment(StrEnum):
@@ -51,6 +54,8 @@ class Rules(NamedTuple):
     """Class ids with `Containment.SMALL`."""
     unclip: "NDArray[np.float64]"
     """(C, 2) factors by which width and height grow about the centre."""
+    overlap: float | None = None
+    """Share of the smaller of two boxes over which it goes; None for no such rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ def make_rules(
     nms_different: float,
     containment: Mapping[str, Containment],
     unclip: Mapping[str, tuple[float, float]],
+    overlap: float | None = None,
 ) -> Rules:
     """Rules from settings by label; a label that is not named has the threshold, `large` and no unclip."""
     modes = [containment.get(label, Containment.LARGE) for label in LABELS]
@@ -87,6 +93,7 @@ def make_rules(
         inner_goes=np.array([mode is Containment.LARGE for mode in modes]),
         outer_goes=tuple(i for i, mode in enumerate(modes) if mode is Containment.SMALL),
         unclip=np.array([unclip.get(label, (1.0, 1.0)) for label in LABELS]),
+        overlap=overlap,
     )
 
 
@@ -116,6 +123,7 @@ def postprocess(
         "overlapping": lambda d: _not_overlapped(d, rules),
         "page_sized": lambda d: _not_page_sized(d, width, height),
         "contained": lambda d: _not_contained(d, rules),
+        "sharing": lambda d: _not_sharing(d, rules.overlap),
     }
     dropped = {}
     for name, step in steps.items():
@@ -190,6 +198,31 @@ def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
     for label in rules.outer_goes:
         of_label = inside & (labels == label)[:, None]
         kept &= ~of_label.any(axis=0) | of_label.any(axis=1)
+    return kept
+
+
+def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]":
+    """Of two boxes that share more than `overlap` of the smaller one, the smaller goes; of equal ones the later.
+
+    A picture and a box of another label both stay. A formula within a line goes from half of the smaller box on.
+    """
+    kept = np.ones(len(found), bool)
+    if overlap is None:
+        return kept
+    boxes, labels = found.boxes, found.labels
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    smaller = np.minimum(areas[:, None], areas)
+    shares = _intersections(boxes, 0.0) / np.where(smaller > 0, smaller, 1.0)
+    inline, picture = labels == _INLINE, _NEVER_CONTAINED[labels]
+    over = shares > np.where(inline[:, None] | inline, _INLINE_SHARED, overlap)
+    over &= ~((picture[:, None] | picture) & (labels[:, None] != labels))
+    for first, second in np.argwhere(np.triu(over, 1)):
+        if not (kept[first] and kept[second]):
+            continue
+        if inline[first] or inline[second]:
+            kept[[first, second]] = ~inline[[first, second]]
+        else:
+            kept[first if areas[first] < areas[second] else second] = False
     return kept
 
 

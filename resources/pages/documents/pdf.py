@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.pages.images import MAX_PIXELS
+from resources.pages.documents.made_page import MadePage
+from resources.pages.pixels.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     import numpy as np
-    from pypdfium2 import PdfDocument
+    from pypdfium2 import PdfDocument, PdfPage
 
 SUFFIX = ".pdf"
 DPI = 300
@@ -55,6 +56,13 @@ class Pdfs:
 
         `dpi` is lowered for a page that would have more than `MAX_PIXELS`. Raises `UndecodableImage`.
         """
+        return self._made(path, page, dpi, with_text=False).data
+
+    def make(self, path: Path, page: int, dpi: int) -> MadePage:
+        """The page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
+        return self._made(path, page, dpi, with_text=True)
+
+    def _made(self, path: Path, page: int, dpi: int, with_text: bool) -> MadePage:
         import cv2
         from pypdfium2 import PdfiumError
 
@@ -62,8 +70,9 @@ class Pdfs:
             opened = self._opened(path)[page]
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
+            layer = _stored_layer(opened, pixels) if with_text else None
             opened.close()
-            return _png(pixels)
+            return MadePage(_png(pixels), layer)
         except (PdfiumError, cv2.error, MemoryError) as error:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
@@ -92,6 +101,17 @@ class Pdfs:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
         self._path, self._document = path, document
         return document
+
+
+def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    from resources.pages.documents.pdf_text import read_layer
+
+    try:
+        layer = read_layer(page, pixels)
+        return None if layer is None else layer.to_json()
+    # Hostile text may raise anything; the page is drawn all the same, and read as one without a layer.
+    except Exception:
+        return None
 
 
 def _scale(width: float, height: float, dpi: int) -> float:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
-from resources.pages.images import tiff_frames
+from resources.pages.documents.made_page import MadePage
+from resources.pages.pixels.images import tiff_frames
 from resources.printable import first_line, visible
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Pictures:
         # Pillow and its plugins raise all kinds of exceptions for hostile bytes.
         except Exception as error:
             raise _unusable(error) from None
+
+    def make(self, path: Path, page: int, dpi: int) -> MadePage:
+        """The page as `render` gives it: an image has no text layer. Raises `UndecodableImage`."""
+        return MadePage(self.render(path, page, dpi))
 
     def _open(self, path: Path) -> None:
         from PIL import Image

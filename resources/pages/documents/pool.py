@@ -4,22 +4,24 @@
 every process has a pipe of its own, and one thread waits for one answer.
 """
 
-import multiprocessing as mp
 import os
 import signal
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import LifoQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.printable import first_line
@@ -32,6 +34,10 @@ _STOP_SECONDS = 10.0
 """How long a process that has closed its pipe may take to exit."""
 _MOST = 16
 """More processes are no faster: one process writes what they all make."""
+_BOOT = (
+    "import sys; from multiprocessing.connection import Connection; fd, *sys.path = sys.argv[1:]; "
+    "from resources.pages.documents.pool import work; work(Connection(int(fd)))"
+)
 _AHEAD = 2
 """Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
 
@@ -70,9 +76,9 @@ class DocumentPool:
         """The number of pages of each document, in order."""
         return self._answers(("pages", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[bytes | Failed]:
-        """Each page, counted from 0, encoded, in order; those of PDFs are drawn at `dpi`."""
-        return self._answers(("render", path, page, dpi) for path, page in pages)
+    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[MadePage | Failed]:
+        """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`."""
+        return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
         asked: deque[Future[Any]] = deque()
@@ -101,7 +107,7 @@ class _Worker:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._cancelled = False
-        self._process: BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: tuple[Any, ...]) -> Any:
         code = None
@@ -115,7 +121,8 @@ class _Worker:
                     self.end()
                     return Failed(f"given up after {self._seconds:,.0f} seconds")
                 return self._connection.recv()
-            process.join(_STOP_SECONDS)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
             code = self.end()
         return Failed(f"it ended the process that read it ({_death(code)})")
 
@@ -131,25 +138,24 @@ class _Worker:
             return None
         self._connection.close()
         self._process.kill()
-        self._process.join()
-        code, self._process = self._process.exitcode, None
+        code, self._process = self._process.wait(), None
         return code
 
-    def _start(self) -> BaseProcess:
-        spawn = mp.get_context("spawn")
-        self._connection, theirs = spawn.Pipe()
-        process = spawn.Process(target=_work, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
-        self._process = process
-        return process
+    def _start(self) -> "subprocess.Popen[bytes]":
+        """One that `multiprocessing` spawns would import this process's main module: a script that reads a file."""
+        self._connection, theirs = Pipe()
+        # Only the process holds its end after this block, so its death closes the pipe.
+        with theirs:
+            command = [sys.executable, "-c", _BOOT, str(theirs.fileno()), *sys.path]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+        return self._process
 
 
 def _death(code: int | None) -> str:
     return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
-def _work(connection: Connection) -> None:
+def work(connection: Connection) -> None:
     """Answer requests until the parent closes the pipe or exits."""
     # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

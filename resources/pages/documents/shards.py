@@ -20,9 +20,10 @@ from resources.errors import SourceError, StoreError
 from resources.files import cannot_write, replace_file
 from resources.fingerprints import fingerprint
 from resources.pages import manifest
-from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM
-from resources.pages.documents import pdf, pictures
+from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from resources.pages.documents import pdf, pdf_text, pictures
 from resources.pages.documents.folder import Document
+from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.packing import PageRange, pack
 from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.manifest import Manifest
@@ -39,6 +40,7 @@ _SCHEMA = pa.schema(
         (IMAGE, pa.struct([(BYTES, pa.binary()), ("path", pa.string())])),
         (FILE_NAME, pa.string()),
         (PAGE_NUMBER, pa.int32()),
+        (TEXT_LAYER, pa.string()),
         (PROBLEM, pa.string()),
     ]
 )
@@ -108,7 +110,7 @@ def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progre
     be made is a row without bytes and with a problem. Call it in `exclusive`. Raises `StoreError`.
     """
     folder = home / FOLDER
-    renderer = f"{dpi} dpi, {pdf.version()}, pictures {pictures.CODE.number}"
+    renderer = f"{dpi} dpi, {pdf.version()}, text {pdf_text.CODE.number}, pictures {pictures.CODE.number}"
     stored = {path: shard for path in sorted(folder.glob(_NAMES)) if (shard := _Shard.of(path))}
     with DocumentPool() as pool:
         ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
@@ -213,16 +215,15 @@ def _page_id(pages: PageRange, number: int | None) -> str:
     return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
-def _row(pages: PageRange, number: int | None, page: bytes | Failed) -> Row:
-    problem = None
-    if isinstance(page, Failed):
-        problem = f"{pages.name}{'' if number is None else f', page {number}'}: {page.reason}"
+def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
+    made, problem = (page, None) if isinstance(page, MadePage) else (None, page.reason)
     return {
         ID: _page_id(pages, number),
-        IMAGE: {BYTES: None if problem else page, "path": None},
+        IMAGE: {BYTES: made and made.data, "path": None},
         FILE_NAME: pages.name,
         PAGE_NUMBER: number,
-        PROBLEM: problem,
+        TEXT_LAYER: made and made.text_layer,
+        PROBLEM: problem and f"{pages.name}{'' if number is None else f', page {number}'}: {problem}",
     }
 
 
@@ -254,7 +255,9 @@ def _damaged(path: Path, reason: str) -> SourceError:
 
 def _write(path: Path, shard: _Shard, rows: Iterator[Row]) -> None:
     schema = _SCHEMA.with_metadata({_METADATA: shard.metadata()})
-    with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False, write_statistics=False) as writer:
+    # Images are compressed already; the text of a page, with a place for each word, shrinks to a third.
+    options = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(path, schema, **options) as writer:
         for group in _groups(rows):
             writer.write_table(pa.Table.from_pylist(group, schema))
 

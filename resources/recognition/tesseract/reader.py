@@ -1,5 +1,6 @@
-"""Reads blocks of text, and tables by their cells, with Tesseract's Korean and English engines."""
+"""Reads blocks of text, and tables by their cells, with Tesseract's engines."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from resources.recognition.tesseract.bilingual import Word, english_is_better, j
 from resources.recognition.tesseract.leaders import erased, find_leaders, with_leaders
 from resources.recognition.tesseract.rows import gaps, text_rows
 from resources.recognition.tesseract.table_cells import find_cells, table_html
+from resources.recognition.tesseract.tessdata import LANGUAGES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,25 +27,32 @@ _EMPTY = 48
 
 
 class Reader:
-    """Belongs to one thread at a time. `folder` holds the traineddata files."""
+    """Belongs to one thread at a time. `folder` holds the traineddata files of the languages.
 
-    def __init__(self, folder: str) -> None:
+    Korean and English have an engine each: one engine of both reads Hangul for Latin. Other languages, and others
+    beside these, are read by one engine of them all.
+    """
+
+    def __init__(self, folder: str, languages: Sequence[str] = LANGUAGES) -> None:
         import tesserocr
 
         line = tesserocr.PSM.SINGLE_LINE
-        self._korean = tesserocr.PyTessBaseAPI(path=folder, lang="kor", psm=line)
-        self._english = tesserocr.PyTessBaseAPI(path=folder, lang="eng", psm=line)
+        apart = set(languages) == set(LANGUAGES)
+        main = LANGUAGES[0] if apart else "+".join(languages)
+        self._main = tesserocr.PyTessBaseAPI(path=folder, lang=main, psm=line)
+        self._english = tesserocr.PyTessBaseAPI(path=folder, lang=LANGUAGES[1], psm=line) if apart else None
 
     def close(self) -> None:
         """Free the engines."""
-        self._korean.End()
-        self._english.End()
+        self._main.End()
+        if self._english is not None:
+            self._english.End()
 
     def block(self, gray: "NDArray[np.uint8]") -> str:
         """Text of one block, uint8 (height, width), its lines as printed."""
         leaders = find_leaders(gray)
         plain = erased(gray, leaders)
-        lines = [words for row in text_rows(plain) if (words := _read(self._korean, plain, row))]
+        lines = [words for row in text_rows(plain) if (words := _read(self._main, plain, row))]
         return "\n".join(joined(self._corrected(plain, line)) for line in with_leaders(lines, leaders))
 
     def table(self, gray: "NDArray[np.uint8]", scale: float) -> str:
@@ -60,8 +69,8 @@ class Reader:
         return " ".join(self.block(inside).split())
 
     def _corrected(self, gray: "NDArray[np.uint8]", line: list[Word]) -> list[Word]:
-        """A line of the Korean engine, its uncertain words read again by the English one."""
-        runs = uncertain_runs(line)
+        """A line of the Korean engine, its uncertain words read again by the English one where there is one."""
+        runs = uncertain_runs(line) if self._english is not None else []
         if not runs:
             return line
         words = list(line)

@@ -1,12 +1,13 @@
-"""Tesseract 5 on the CPU: Korean and English, tables cell by cell."""
+"""Tesseract 5 on the CPU: Korean and English, or other languages that it has data of; tables cell by cell."""
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
@@ -19,11 +20,20 @@ from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
 from resources.recognition.tesseract.reader import Reader
-from resources.recognition.tesseract.tessdata import data_files, identity, no_data, tessdata_folder
+from resources.recognition.tesseract.tessdata import (
+    LANGUAGES,
+    data_files,
+    identity,
+    no_data,
+    scripts_of,
+    tessdata_folder,
+)
 from resources.states import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
 class TesseractRecognizer(Recognizer):
@@ -36,23 +46,41 @@ class TesseractRecognizer(Recognizer):
         "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
     )
 
+    languages: list[str] = Field(
+        default=list(LANGUAGES),
+        min_length=1,
+        description="Languages of the pages by the names of Tesseract's data (kor, eng, jpn, chi_sim ...), the main "
+        "one first. Korean and English are read by an engine each, line by line; others by one engine of them all.",
+    )
     threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
 
+    @field_validator("languages")
+    @classmethod
+    def _named_as_data(cls, languages: list[str]) -> list[str]:
+        for name in languages:
+            if not _DATA_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of Tesseract's data; write one such as kor, eng, jpn or chi_sim")
+        return list(dict.fromkeys(languages))
+
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        return scripts_of(self.languages)
+
     def weights(self) -> dict[str, str]:
-        return identity()
+        return identity(self.languages)
 
     def lacks(self) -> list[str]:
-        missing = [name for name, path in data_files().items() if path is None]
+        missing = [name for name, path in data_files(self.languages).items() if path is None]
         return [no_data(missing)] if missing else []
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        folder = tessdata_folder()
+        folder = tessdata_folder(self.languages)
         local = threading.local()
         readers: list[Reader] = []
 
         def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
             if not hasattr(local, "reader"):
-                local.reader = Reader(folder)
+                local.reader = Reader(folder, self.languages)
                 readers.append(local.reader)
             return read_page(local.reader, *item)
 

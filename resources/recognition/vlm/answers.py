@@ -11,6 +11,7 @@ from rapidfuzz import fuzz
 from resources.layout.regions import Task
 from resources.recognition.characters import script_of, without_fillers
 from resources.recognition.latex import without_delimiters
+from resources.recognition.vlm.runaways import described, runaway
 from resources.recognition.vlm.tables_html import clean_tables
 
 
@@ -22,6 +23,7 @@ class Problem(StrEnum):
     CUT = "cut off"
     LOOP = "loop"
     EMPTY = "empty"
+    RUNAWAY = "runaway"
     SCRIPT = "script"
 
 
@@ -59,28 +61,26 @@ Two sizes of one print differ in a few characters of a hundred; two inventions h
 def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[str]) -> Defect | None:
     """The worst defect of an answer, None for a good one. `scripts` are the expected ones, named as by `script_of`."""
     used_up = finish_reason == "length"
-    if not text.strip():
-        if used_up:
-            return Defect(Problem.LOOP, "the answer is white space without end", 0)
-        return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
-    loop = _loop(text, task, used_up)
-    if loop is not None:
-        return loop
+    without_end = _loop(text, task, used_up) if text.strip() else _nothing(used_up)
+    if without_end is not None:
+        return without_end
     if used_up:
         return Defect(Problem.CUT, f"the answer was cut off after {len(text)} characters", len(text))
-    if task is not Task.FORMULA:
-        return _foreign(text, scripts)
-    return None
+    run = runaway(text, task)
+    if run is not None:
+        return Defect(Problem.RUNAWAY, described(run), len(text))
+    return None if task is Task.FORMULA else _foreign(text, scripts)
 
 
-def confirmed(problem: Problem, answer: str, other: str) -> bool:
+def confirmed(problem: Problem, answer: str, other: str, task: Task) -> bool:
     """Whether two answers to different requests of a region, both with `problem`, show what is printed.
 
-    Two empty answers do, and two with nearly the same text in an unexpected script.
+    Two empty answers do, two with nearly the same text, of which a strip is empty or in an unexpected script, and two
+    with the same run of digits or empty cells.
     """
-    if problem is Problem.EMPTY:
-        return not answer.strip() and not other.strip()
-    if problem is Problem.SCRIPT:
+    if problem is Problem.RUNAWAY:
+        return runaway(answer, task) == runaway(other, task)
+    if problem in (Problem.EMPTY, Problem.SCRIPT):
         return fuzz.ratio("".join(answer.split()), "".join(other.split())) >= _SAME_TEXT
     return False
 
@@ -91,6 +91,12 @@ def tidy(text: str, task: Task) -> str:
     if task is Task.TABLE:
         return clean_tables(text)
     return without_delimiters(text) if task is Task.FORMULA else text
+
+
+def _nothing(used_up: bool) -> Defect:
+    if used_up:
+        return Defect(Problem.LOOP, "the answer is white space without end", 0)
+    return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
 
 
 def _loop(text: str, task: Task, used_up: bool) -> Defect | None:

@@ -1,7 +1,7 @@
 """Chat completion requests for regions, and the answers to them. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,6 +18,8 @@ PROMPTS: Mapping[Task, str] = MappingProxyType(
     {Task.TEXT: "Text Recognition:", Task.TABLE: "Table Recognition:", Task.FORMULA: "Formula Recognition:"}
 )
 """The prompts that GLM-OCR was trained with."""
+_OWN_PROMPTS: Mapping[str, Task] = MappingProxyType({"chart": Task.TABLE, "seal": Task.TEXT})
+"""Labels that a model may have a prompt of its own for, with the task that they are then read as."""
 
 _PROMPT_TOKENS = 64
 """Template, prompt and markers around the image tokens: about 20 with the default prompts."""
@@ -45,6 +47,11 @@ class Answer:
     finish_reason: str
     tokens: int
     prompt_tokens: int | None = None
+
+
+def prompt_name(label: str, task: Task, prompts: Collection[str]) -> str:
+    """Which of `prompts` a region is asked with: that of its label where there is one, else that of its task."""
+    return label if label in prompts and _OWN_PROMPTS.get(label) is task else task.value
 
 
 def answer_room(task: Task, image_tokens: int, context: int, patches: int | None = None) -> tuple[int, int]:

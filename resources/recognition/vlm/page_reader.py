@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,32 @@ from resources.pages.page import Page
 from resources.recognition.crops import cut_pictures
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading, skipped
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
-from resources.recognition.vlm.answers import Defect, Problem, confirmed, find_defect, tidy
-from resources.recognition.vlm.chat_requests import PATH, Answer, answer_room, read_answer, request_body
+from resources.recognition.vlm.answers import Problem, find_defect
+from resources.recognition.vlm.chat_requests import (
+    PATH,
+    Answer,
+    answer_room,
+    prompt_name,
+    read_answer,
+    request_body,
+)
 from resources.recognition.vlm.line_height import scale_to_lines
+from resources.recognition.vlm.placeholder_cells import count_placeholders
 from resources.recognition.vlm.prompt_tokens import PromptTokens
+from resources.recognition.vlm.region_attempts import (
+    Reading,
+    Settled,
+    doubted,
+    failed_text,
+    is_confirmed,
+    joined,
+    no_reading,
+    seconds_of,
+    settled_text,
+    whole,
+)
 from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
-from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, next_attempt
-from resources.recognition.vlm.tables_html import join_tables
+from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, may_be_cut, next_attempt
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
@@ -34,7 +53,7 @@ _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
 """For the attempts that sample: a region gets the same second attempt in every run."""
 _TOP_P = 0.9
-_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT})
+_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
 """Problems that a cached answer may have: it was cached because a second attempt confirmed it."""
 
 
@@ -51,20 +70,24 @@ class PageJob:
 class RequestSettings:
     """What the requests hold and how answers are judged, as it travels to the client processes.
 
-    `context` is in tokens. `make_image` makes the image of a crop at a scale, `line_height` is the pixels that a line
-    of its text needs; `clean` takes the model's own marks out of an answer, and leaves a clean one as it is.
-    `fingerprints` has, by task, that of everything but the crop that shapes an answer.
+    `prompts` are by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer may
+    take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
+    `line_height` is the pixels that a line of its text needs; `clean` takes the model's own marks out of an answer, and
+    leaves a clean one as it is. `fingerprints` has, by `prompt_name`, that of everything but the crop that shapes an
+    answer.
     """
 
-    prompts: Mapping[Task, str]
+    prompts: Mapping[str, str]
     sampling: Mapping[str, Any]
     scripts: frozenset[str]
     most_attempts: int
     context: int
+    first_answer: int | None
     make_image: ImageMaker
+    count_parts: "Callable[[NDArray[np.uint8]], int]"
     line_height: int | None
     clean: Callable[[str, Task], str]
-    fingerprints: Mapping[Task, str]
+    fingerprints: Mapping[str, str]
     cache_folder: Path | None
     cache_size: int
 
@@ -75,9 +98,17 @@ Figures = defaultdict[str, float]
 @dataclass(frozen=True, slots=True)
 class _RegionRequest:
     region: Region
-    image: RegionImage
+    prompt: str
+    """Its `prompt_name`."""
+    images: tuple[RegionImage, ...]
+    """One, or those of its parts from top to bottom."""
+    parts: int
     key: bytes | None
     scaled_down: bool
+
+    @property
+    def tokens(self) -> int:
+        return sum(image.tokens for image in self.images)
 
 
 @dataclass(slots=True)
@@ -90,25 +121,6 @@ class PreparedPage:
     requests: list[_RegionRequest] = field(default_factory=list)
     crops: tuple[Crop, ...] = ()
     figures: Figures = field(default_factory=lambda: defaultdict(float))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The result of one attempt at a region: the model's own words, and `text`, the same without its marks.
-
-    `scale` is that of the image that was read.
-    """
-
-    answer: Answer
-    text: str
-    defect: Defect | None
-    seconds: float
-    scale: float
-
-    @property
-    def sound(self) -> str:
-        """The part of the text before its defect."""
-        return self.text if self.defect is None else self.text[: self.defect.sound]
 
 
 class VlmReader:
@@ -150,7 +162,7 @@ class VlmReader:
                 continue
             pixels = crop_pixels(image, region.bbox)
             if has_ink(pixels):
-                fingerprint = self._settings.fingerprints[region.task]
+                fingerprint = self._settings.fingerprints[self._prompt_name(region)]
                 crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
             else:
                 prepared.settled.append(skipped(region.index, region.label, State.BLANK, "no ink"))
@@ -163,28 +175,34 @@ class VlmReader:
                 prepared.figures["regions_reused"] += 1
             else:
                 enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                sent = self._settings.make_image(pixels, enough=enough)
-                prepared.requests.append(_RegionRequest(region, sent, key, enough < 1.0))
+                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
+                prompt = self._prompt_name(region)
+                prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
                 prepared.figures["regions_scaled_down"] += enough < 1.0
+                prepared.figures["regions_in_parts"] += parts > 1
+
+    def _prompt_name(self, region: Region) -> str:
+        return prompt_name(region.label, region.task, self._settings.prompts)
 
     def _reused(self, region: Region, cached: CachedAnswer) -> RegionText | None:
         """The text of a cached answer if it still counts as good."""
         reading = self._judged(cached.answer, region.task, cached.seconds, cached.scale)
         if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
-            return _text(region, reading, cached.attempts, cached.seconds, reused=True)
+            return settled_text(region, reading, cached.attempts, cached.seconds, reused=True)
         return None
 
-    def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> _Reading:
+    def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> Reading:
         text = self._settings.clean(answer.text, task)
         defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
-        return _Reading(answer, text, defect, seconds, scale)
+        return Reading(answer, text, defect, seconds, scale)
 
     async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
         """Send the requests. The costliest region goes first, because the page is done when it is."""
         if ready.reading is not None:
             return ready.reading, ready.figures
         good: dict[bytes, CachedAnswer] = {}
-        requests = sorted(ready.requests, key=lambda request: -request.image.tokens)
+        requests = sorted(ready.requests, key=lambda request: -request.tokens)
         read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
         ready.figures["requests_repeated"] += client.take_retries()
         if self._cache is not None and good:
@@ -195,62 +213,80 @@ class VlmReader:
     async def _read(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
     ) -> RegionText:
-        """Follow the retry plan until an answer is good or confirmed; a failed region keeps its soundest reading."""
+        """The text of a region, from its answer or from those to its parts."""
+        region = request.region
+        parts = await gather_all(self._settle(client, prepared, request, part) for part in range(len(request.images)))
+        settled = parts[0] if len(parts) == 1 else whole(region.task, parts)
+        if settled.failed:
+            prepared.figures["regions_failed"] += 1
+            return failed_text(region, settled)
+        if request.key is not None and settled.doubt is None:
+            reading = settled.reading
+            good[request.key] = CachedAnswer(reading.answer, settled.attempts, settled.seconds, reading.scale)
+        text = settled_text(region, settled.reading, settled.attempts, settled.seconds)
+        if region.task is Task.TABLE:
+            pruned = count_placeholders(settled.reading.answer.text) - count_placeholders(text.content)
+            prepared.figures["cells_pruned"] += max(0, pruned)
+        prepared.figures["regions_blank"] += text.state is State.BLANK
+        prepared.figures["regions_doubted"] += settled.doubt is not None
+        return text if settled.doubt is None else replace(text, reason=settled.doubt)
+
+    async def _settle(self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int) -> Settled:
+        """Follow the retry plan until the answer to a part is good or confirmed; else its soundest reading."""
         region = request.region
         made: list[Attempt] = []
-        readings: list[_Reading] = []
+        readings: list[Reading] = []
         attempt: Attempt | None = FIRST_ATTEMPT
         while attempt is not None:
             made.append(attempt)
             try:
-                reading = await self._attempt(client, prepared, request, attempt)
+                reading = await self._attempt(client, prepared, request, part, attempt)
             except Unanswered as error:
-                readings.append(_no_reading(Problem.REFUSED, str(error), request.image.scale))
+                readings.append(no_reading(Problem.REFUSED, str(error), request.images[part].scale))
                 break
             readings.append(reading)
-            if reading.defect is None or _is_confirmed(readings):
-                seconds = _seconds(readings)
-                if request.key is not None:
-                    good[request.key] = CachedAnswer(reading.answer, len(made), seconds, reading.scale)
-                text = _text(region, reading, len(made), seconds)
-                prepared.figures["regions_blank"] += text.state is State.BLANK
-                return text
+            if reading.defect is None or is_confirmed(readings, region.task):
+                return Settled(reading, len(made), seconds_of(readings))
             problem = reading.defect.problem
             prepared.figures[f"answers_{problem.name.lower()}"] += 1
             more = len(made) < self._settings.most_attempts
-            attempt = next_attempt(region.task, problem, made, request.scaled_down) if more else None
-        prepared.figures["regions_failed"] += 1
-        return _failed(region, readings)
+            attempt = next_attempt(region.task, region.label, problem, made, request.scaled_down) if more else None
+        else:
+            unsure = doubted(readings)
+            if unsure is not None:
+                return unsure
+        soundest = max(readings, key=lambda reading: len(reading.sound))
+        return Settled(soundest, len(readings), seconds_of(readings), failed=True)
 
     async def _attempt(
-        self, client: Client, prepared: PreparedPage, request: _RegionRequest, attempt: Attempt
-    ) -> _Reading:
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int, attempt: Attempt
+    ) -> Reading:
         if attempt == FIRST_ATTEMPT:
-            images = [request.image]
+            images = [request.images[part]]
         else:
             loop = asyncio.get_running_loop()
-            images = await loop.run_in_executor(None, self._images, prepared.job, request.region, attempt)
-        parts = await gather_all(self._request(client, prepared, request.region, image, attempt) for image in images)
-        return parts[0] if len(parts) == 1 else _joined(request.region.task, parts)
+            images = await loop.run_in_executor(None, self._images, prepared.job, request, part, attempt)
+        read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
+        return read[0] if len(read) == 1 else joined(request.region.task, read)
 
-    def _images(self, job: PageJob, region: Region, attempt: Attempt) -> list[RegionImage]:
-        """The crop at another size or in parts. Decodes the page anew: retries are rare and pixels are large."""
-        pixels = crop_pixels(Page(job.page_id, job.data).image, region.bbox)
-        parts = strips(pixels, attempt.parts) if attempt.parts > 1 else [pixels]
-        # A part without ink would come back empty, and the whole region would count as empty with it.
-        inked = [part for part in parts if has_ink(part)] or [pixels]
-        return [self._settings.make_image(part, attempt.scale) for part in inked]
+    def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
+        """A part of the crop at another size or in strips. Decodes the page anew: retries are rare."""
+        pixels = crop_pixels(Page(job.page_id, job.data).image, request.region.bbox)
+        strip = _strips(pixels, request.parts)[part]
+        return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
 
     async def _request(
-        self, client: Client, prepared: PreparedPage, region: Region, image: RegionImage, attempt: Attempt
-    ) -> _Reading:
-        likely, most = answer_room(region.task, image.tokens, self._settings.context, image.patches)
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt
+    ) -> Reading:
+        task = request.region.task
+        likely, most = answer_room(task, image.tokens, self._settings.context, image.patches)
+        likely = min(likely, self._settings.first_answer or likely)
         sampling: dict[str, Any] = {"temperature": attempt.temperature}
         if attempt.temperature:
             sampling |= {"seed": _SEED, "top_p": _TOP_P}
         sampling |= self._settings.sampling
         room = most if attempt.all_room else likely
-        prompt = self._settings.prompts[region.task]
+        prompt = self._settings.prompts[request.prompt]
         body = request_body(await client.model(), prompt, image, room, sampling)
         prepared.figures["requests"] += 1
         prepared.figures["image_tokens"] += image.tokens
@@ -258,70 +294,16 @@ class VlmReader:
             answer, seconds = await client.post(PATH, body, read_answer, prepared.job.page_id, image.tokens)
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
-            return _no_reading(problem, f"the server refused it: {error}", image.scale)
+            return no_reading(problem, f"the server refused it: {error}", image.scale)
         prepared.figures["answer_tokens"] += answer.tokens
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
-            return _no_reading(Problem.REFUSED, problem, image.scale)
-        return self._judged(answer, region.task, seconds, image.scale)
+            return no_reading(Problem.REFUSED, problem, image.scale)
+        return self._judged(answer, task, seconds, image.scale)
 
 
-def _no_reading(problem: Problem, reason: str, scale: float) -> _Reading:
-    return _Reading(Answer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
-
-
-def _is_confirmed(readings: Sequence[_Reading]) -> bool:
-    """Whether an earlier attempt had the same problem as the last one, and both show what is printed."""
-    last = readings[-1]
-    return last.defect is not None and any(
-        confirmed(last.defect.problem, last.text, earlier.text)
-        for earlier in readings[:-1]
-        if earlier.defect is not None and earlier.defect.problem is last.defect.problem
-    )
-
-
-def _joined(task: Task, parts: Sequence[_Reading]) -> _Reading:
-    """Parts of a region as one reading, with the first defect of a part."""
-    join = join_tables if task is Task.TABLE else "\n".join
-    text = join([tidy(part.sound, task) for part in parts])
-    bad = next((part for part in parts if part.defect is not None), None)
-    answer = Answer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
-    defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
-    return _Reading(answer, text, defect, max(part.seconds for part in parts), min(part.scale for part in parts))
-
-
-def _seconds(readings: Sequence[_Reading]) -> float:
-    return sum(reading.seconds for reading in readings)
-
-
-def _text(region: Region, reading: _Reading, attempts: int, seconds: float, reused: bool = False) -> RegionText:
-    """The text of a good or confirmed reading; a confirmed empty one makes the region blank."""
-    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY
-    return RegionText(
-        region.index,
-        region.label,
-        tidy(reading.text, region.task),
-        State.BLANK if empty else State.OK,
-        "two attempts read nothing" if empty else None,
-        reading.answer.finish_reason,
-        attempts,
-        seconds,
-        reading.scale,
-        reused,
-    )
-
-
-def _failed(region: Region, readings: Sequence[_Reading]) -> RegionText:
-    best = max(readings, key=lambda reading: len(reading.sound))
-    assert best.defect is not None
-    return RegionText(
-        region.index,
-        region.label,
-        tidy(best.sound, region.task),
-        State.FAILED,
-        best.defect.reason,
-        best.answer.finish_reason,
-        len(readings),
-        _seconds(readings),
-        best.scale,
-    )
+def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
+    """The parts of a crop that have ink: one without would come back empty, and the whole region count as empty."""
+    if count == 1:
+        return [pixels]
+    return [part for part in strips(pixels, count) if has_ink(part)] or [pixels]

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -18,9 +18,13 @@ from resources.recognition.readings import PageReading
 from resources.recognition.vlm.answers import as_written
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
 from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader
-from resources.recognition.vlm.region_images import ImageMaker
+from resources.recognition.vlm.region_images import ImageMaker, in_one
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class VlmRecognizer(ServedEngine, Recognizer):
@@ -31,10 +35,12 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     image_version: ClassVar[CodeVersion]
     """Of the code that makes the image of a region. The code that judges answers judges cached ones too."""
-    default_prompts: ClassVar[Mapping[Task, str]]
-    """The prompts that the model was trained with, for every task that is read."""
+    default_prompts: ClassVar[Mapping[Any, str]]
+    """The prompts that the model was trained with: by task for each that is read, by label where one has its own."""
     default_sampling: ClassVar[Mapping[str, Any]] = {}
     """Fields of every request besides the image, the prompt and those of the retry plan."""
+    first_answer: ClassVar[int | None] = None
+    """Most tokens of a first answer; None for what its image can hold."""
     typical_seconds: ClassVar[float] = 0.04
     worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.recognition.vlm.page_reader")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"reuse_folder", "reuse_answers"}
@@ -70,10 +76,10 @@ class VlmRecognizer(ServedEngine, Recognizer):
     @field_validator("prompts")
     @classmethod
     def _complete(cls, prompts: dict[str, str]) -> dict[str, str]:
-        read = {task.value for task in cls.default_prompts}
-        unknown = set(prompts) - read
+        unknown = set(prompts) - set(cls.default_prompts)
         if unknown:
-            raise ValueError(f"{sorted(unknown)[0]!r} is not read; prompts are for {', '.join(sorted(read))}")
+            read = ", ".join(sorted(cls.default_prompts))
+            raise ValueError(f"{sorted(unknown)[0]!r} is not read; prompts are for {read}")
         return by_name(cls.default_prompts) | prompts
 
     def recipe(self) -> dict[str, Any]:
@@ -87,6 +93,10 @@ class VlmRecognizer(ServedEngine, Recognizer):
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
         yield from self.run_jobs(jobs, partial(VlmReader, self._settings()), _lost)
 
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        return frozenset(self.scripts)
+
     @abstractmethod
     def most_image_tokens(self) -> int:
         """Most tokens of one region's image."""
@@ -95,34 +105,44 @@ class VlmRecognizer(ServedEngine, Recognizer):
     def image_maker(self) -> ImageMaker:
         """The function that makes the image of a crop. Client processes import it: no Dagster there."""
 
+    def picture_settings(self) -> list[Any]:
+        """What of the settings shapes the images of a region."""
+        return [self.most_image_tokens()]
+
+    def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
+        """The function that says in how many strips a crop is read at first. Client processes import it too."""
+        return in_one
+
     def answer_cleaner(self) -> Callable[[str, Task], str]:
         """The function that takes the model's own marks out of an answer. Client processes import it too."""
         return as_written
 
     def _settings(self) -> RequestSettings:
-        prompts = {Task(task): prompt for task, prompt in self.prompts.items()}
         sampling = {**self.default_sampling, **self.sampling}
-        common = [sampling, self.most_image_tokens(), self.weights(), self.image_version.number, REQUESTS.number]
+        versions = [self.image_version.number, REQUESTS.number]
+        common = [sampling, *self.picture_settings(), self.weights(), *versions]
         if self.line_height is not None:
             common.append(self.line_height)
         return RequestSettings(
-            prompts=prompts,
+            prompts=self.prompts,
             sampling=sampling,
-            scripts=frozenset(self.scripts),
+            scripts=self.expected_scripts,
             most_attempts=self.tries,
             context=self.server.max_model_len,
+            first_answer=self.first_answer,
             make_image=self.image_maker(),
+            count_parts=self.parts_counter(),
             line_height=self.line_height,
             clean=self.answer_cleaner(),
-            fingerprints={task: fingerprint([prompt, *common]) for task, prompt in prompts.items()},
+            fingerprints={name: fingerprint([prompt, *common]) for name, prompt in self.prompts.items()},
             cache_folder=Path(self.reuse_folder) if self.reuse_folder else None,
             cache_size=self.reuse_answers,
         )
 
 
-def by_name(prompts: Mapping[Task, str]) -> dict[str, str]:
+def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
     """Prompts as a profile writes them."""
-    return {task.value: prompt for task, prompt in prompts.items()}
+    return {str(name): prompt for name, prompt in prompts.items()}
 
 
 def _lost(job: PageJob, reason: str) -> PageReading:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.pages.channels import grey_as_one_channel
-from resources.pages.patches import whole_patches
+from resources.pages.pixels.channels import grey_as_one_channel
+from resources.pages.pixels.patches import whole_patches
 from resources.recognition.crops import pixel_box
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ def has_ink(crop: np.ndarray) -> bool:
     return lightest - darkest >= _NO_INK
 
 
-def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS) -> tuple[int, int]:
+def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS, min_tokens: int = MIN_TOKENS) -> tuple[int, int]:
     """(width, height) in pixels that the model sees a crop at, multiples of `PATCH`.
 
-    The rule of GLM-OCR's own preprocessor ("smart resize", from Qwen2-VL), which then leaves the
+    The rule of the preprocessors of GLM-OCR and PaddleOCR-VL ("smart resize", from Qwen2-VL), which then leave the
     crop as it is. `max_tokens` is for a server that takes less than the model.
     """
     if min(width, height) < PATCH:
         enlarge = PATCH / min(width, height)
         width, height = int(width * enlarge), int(height * enlarge)
-    columns, rows = whole_patches(width, height, PATCH, MIN_TOKENS, max_tokens)
+    columns, rows = whole_patches(width, height, PATCH, min_tokens, max_tokens)
     return columns * PATCH, rows * PATCH
 
 
@@ -99,7 +99,7 @@ def region_image(
     `enough` is the scale of the crop on the page at which its print is large enough to be read: no side is sent
     smaller than that for it, and none larger than otherwise.
     """
-    crop = _padded(crop)
+    crop = padded(crop)
     height, width = crop.shape[:2]
     size = model_size(width, height, max_tokens)
     if scale != 1.0:
@@ -151,7 +151,7 @@ def encoded(crop: np.ndarray) -> tuple[bytes, str]:
     return data.tobytes(), "image/jpeg"
 
 
-def _padded(crop: np.ndarray) -> np.ndarray:
+def padded(crop: np.ndarray) -> np.ndarray:
     """A crop with paper below or beside it where it is too long and thin for the model."""
     import cv2
 
@@ -160,6 +160,11 @@ def _padded(crop: np.ndarray) -> np.ndarray:
     if not below and not beside:
         return crop
     return cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_REPLICATE)
+
+
+def in_one(crop: np.ndarray) -> int:
+    """The number of strips that a crop is read in by a model that sees all of it."""
+    return 1
 
 
 def strips(crop: np.ndarray, count: int) -> list[np.ndarray]:

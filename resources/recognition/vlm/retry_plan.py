@@ -38,22 +38,33 @@ _PLANS = MappingProxyType(
         Problem.CUT: (Attempt(all_room=True), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True)),
         # Another size gives other image tokens, which leads a greedy model out of a loop.
         Problem.LOOP: (Attempt(scale=0.8), _WARM, Attempt(parts=2)),
+        # Another size reads the digits and the cells anew.
+        Problem.RUNAWAY: (Attempt(scale=1.25), Attempt(scale=0.8)),
         Problem.EMPTY: (Attempt(scale=1.5), Attempt(scale=0.75), _WARM),
         Problem.SCRIPT: (Attempt(scale=1.25), _WARM),
     }
 )
+_WHOLE = frozenset({"chart", "seal", "vertical_text"})
+"""Labels of regions that are one picture, or whose lines run from top to bottom."""
 _REFUSALS = frozenset({Problem.TOO_LARGE, Problem.REFUSED})
 _TABLE_TOO_LARGE = (Attempt(scale=0.7), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True))
 
 
-def next_attempt(task: Task, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False) -> Attempt | None:
+def may_be_cut(task: Task, label: str) -> bool:
+    """Whether strips of a region, from top to bottom, say what the whole of it does."""
+    return task is not Task.FORMULA and label not in _WHOLE
+
+
+def next_attempt(
+    task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False
+) -> Attempt | None:
     """The next attempt of the plan for a problem that was not `made` yet; None at the end of the plan.
 
     A region whose first image was `scaled_down` to its lines is asked again at full size first, unless the server
-    refuses it. A formula is never cut into parts.
+    refuses it.
     """
     plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
     if scaled_down and problem not in _REFUSALS:
         plan = (_FULL_SIZE, *plan)
     left = (attempt for attempt in plan if attempt not in made)
-    return next((attempt for attempt in left if attempt.parts == 1 or task is not Task.FORMULA), None)
+    return next((attempt for attempt in left if attempt.parts == 1 or may_be_cut(task, label)), None)

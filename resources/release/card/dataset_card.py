@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 from markupsafe import Markup
 
-from resources.release.base import ASSETS, ReleaseDescription
+from resources.release.base import ASSETS, FIGURE_ASSETS, ReleaseDescription
 from resources.release.card import attribution
 from resources.release.card.escaping import markdown
 from resources.release.card.fitness import fitness
 from resources.release.card.front_matter import compose, front_matter
 from resources.release.card.licences import hub_licences
-from resources.release.dataset.configs import CONFIGS
+from resources.release.dataset.part_paths import ALL_CONFIGS
 from resources.release.dataset.released_files import Inventory, documents, in_use, incomplete_pages, licences
 from resources.states import State
 
@@ -35,8 +35,12 @@ _SAYS = {
     "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
     "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
     "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
+    "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
+    "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
     "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
 }
+
+_ORDER = (*ASSETS, *FIGURE_ASSETS)
 
 Licences = Mapping[str | None, int]
 
@@ -44,7 +48,7 @@ Licences = Mapping[str | None, int]
 def render(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
     """The whole card. Everything that comes from a page, a source or a setting is shown as plain text."""
     pages = inventory["pages"]
-    rows = {config: sum(part.rows for part in in_use(inventory[config])) for config in CONFIGS}
+    rows = {config: sum(part.rows for part in in_use(inventory[config])) for config in ALL_CONFIGS}
     stated = licences(inventory, about.license)
     lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
     body = (
@@ -55,8 +59,8 @@ def render(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes
             fitness=fitness(inventory, about),
             published=len(pages),
             rows=rows,
-            configs=[_config_row(config, inventory) for config in CONFIGS if inventory[config]],
-            empty=any(inventory[config] and not rows[config] for config in CONFIGS),
+            configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
+            empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
             states=[state.value for state in State],
             ended=_ended(inventory),
             steps=_steps(inventory),
@@ -123,7 +127,7 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
     counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
     for part in (*inventory["pages"], *inventory["queries"]):
         for asset, states in part.summary["states"].items():
-            counted[asset].update(states)
+            counted.setdefault(asset, Counter()).update(states)
     return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
 
 
@@ -146,7 +150,7 @@ def _made(inventory: Inventory) -> list[dict[str, Any]]:
                 "settings": ", ".join(f"{name} {settings[name]}" for name in sorted(settings)),
             }
         )
-    return sorted(made, key=lambda row: (ASSETS.index(row["step"]), -row["rows"]))
+    return sorted(made, key=lambda row: (_ORDER.index(row["step"]), -row["rows"]))
 
 
 def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
 from resources.release.card.reading import reading_scores
-from resources.release.dataset.released_files import published
+from resources.release.dataset.part_paths import published
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
 from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents

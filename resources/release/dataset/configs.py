@@ -6,9 +6,7 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,18 +14,19 @@ import pyarrow.compute as pc
 
 from resources.errors import StoreError
 from resources.layout.regions import Task
+from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import read_regions
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
-from resources.states import LOST, State, count_states
-from resources.store.corpus_tables import TABLES
+from resources.states import LOST, State, count_states, decisive
+from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import one_row_a_figure, vector_width
 from resources.store.lineage_rows import lineage_rows
 from resources.texts.text_quality import doubtful
 
 if TYPE_CHECKING:
     from datasets import Features
 
-CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
 SUMMARY = b"kopub.summary"
 """Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
@@ -36,6 +35,9 @@ PICTURES_PER_GROUP = 100
 
 _READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
 """Tasks of the regions that are to be read."""
+
+_TEXT_COLUMNS = ["text", "n_chars", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
+"""Of `parsed_texts`, in `pages`."""
 
 Row = dict[str, Any]
 
@@ -62,6 +64,7 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
         "queries": _queries(queries, features.query_features(query_dim)),
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
+        **_figures(tables),
     }
     return _summarised(built, tables)
 
@@ -79,18 +82,18 @@ def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
         # A table that is in order stays as it is: taking rows would copy its pictures.
         if list(rows) != order:
             ordered[asset] = table.take([rows[page_id] for page_id in order])
-    return replace(tables, **ordered) if ordered else tables
+    return tables.replaced(ordered) if ordered else tables
 
 
 def _pages(tables: ReleaseInput) -> Iterator[Row]:
     ends = {asset: _by_page(table, ["state", "reason"]) for asset, table in tables.page_tables.items()}
     layouts = _by_page(tables.layout_regions, ["regions"])
     readings = _by_page(tables.ocr_results, ["markdown"])
-    texts = _by_page(tables.parsed_texts, ["text", "n_chars", "doubt", "doubts"])
+    texts = _by_page(tables.parsed_texts, _TEXT_COLUMNS)
     for page in tables.raw_pages.to_pylist():
         page_id = page["page_id"]
         states = {asset: ends[asset][page_id]["state"] for asset in PAGE_ASSETS}
-        ended = _worst(states)
+        ended = decisive(states)
         reason = ends[ended][page_id]["reason"] if ended else None
         yield {
             **page,
@@ -103,14 +106,6 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
             "text": texts[page_id]["text"] or "",
             "markdown": readings[page_id]["markdown"] or "",
         }
-
-
-def _worst(states: Mapping[str, str]) -> str | None:
-    """The asset that a page's state is taken from: the first that lost it, lost a part of it, or found nothing."""
-    for ends in (LOST, (State.PARTIAL,), (State.BLANK,)):
-        if ended := next((asset for asset, state in states.items() if state in ends), None):
-            return ended
-    return None
 
 
 def _regions(tables: ReleaseInput) -> Iterator[Row]:
@@ -132,6 +127,7 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
                 "bbox_2d": region.bbox_2d,
                 "polygon": region.polygon,
                 "content": region.content,
+                "origin": region.origin,
                 "state": ended["state"],
                 "reason": ended["reason"],
             }
@@ -173,11 +169,6 @@ def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
 
 
-def crop_index(path: str) -> int:
-    """The region that a crop was cut from: the number at the end of its file name."""
-    return int(PurePosixPath(path).stem.rpartition("_")[2])
-
-
 def _queries(queries: pa.Table, published: "Features") -> pa.Table:
     renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
     return _published(renamed, published)
@@ -193,6 +184,25 @@ def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
 
 def _vectors(table: pa.Table, published: "Features") -> pa.Table:
     return _published(_with_vector(table), published)
+
+
+def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
+    """The configs of figures, a row for each: those that have a vector, and all that were to have a note."""
+    built = {}
+    if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
+        published = features.figure_vector_features(vector_width(vectors.schema))
+        built["figure_embeddings"] = _published(_with_vector(_identified(vectors, "figures")), published)
+    if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
+        built["figure_notes"] = _published(_identified(notes, "notes"), features.figure_note_features())
+    return built
+
+
+def _identified(table: pa.Table, column: str) -> pa.Table:
+    """A row for each figure, with the id that its region has in `regions`."""
+    figures = one_row_a_figure(table, column)
+    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
+    ids = pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string())
+    return figures.append_column("region_id", ids)
 
 
 def _published(table: pa.Table, published: "Features") -> pa.Table:

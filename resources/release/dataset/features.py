@@ -1,7 +1,7 @@
 """The features of every config, as `datasets` and the Hub's viewer read them. Pure."""
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources.release.base import PAGE_ASSETS
 from resources.store.lineage_rows import LINEAGE
@@ -34,6 +34,9 @@ def page_features(images: bool = False) -> "Features":
             "n_chars": number,
             "doubt": Value("float32"),
             "doubts": List(text),
+            "text_layer": text,
+            "text_layer_reason": text,
+            "text_layer_distance": Value("float32"),
             "text": text,
             "markdown": text,
             **({"image": Image()} if images else {}),
@@ -59,6 +62,7 @@ def region_features() -> "Features":
             "bbox_2d": List(Value("int32"), length=4),
             "polygon": List(List(Value("float32"), length=2)),
             "content": text,
+            "origin": text,
             "state": text,
             "reason": text,
         }
@@ -86,6 +90,47 @@ def vector_features(dim: int) -> "Features":
     from datasets import Features, List, Value
 
     return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_vector_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    return Features({**_figure(), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_note_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            **_figure(),
+            "kind": text,
+            "description": text,
+            "keywords": List(text),
+            "data_html": text,
+            "smiles": text,
+            "language": text,
+            "state": text,
+            "reason": text,
+        }
+    )
+
+
+def _figure() -> dict[str, Any]:
+    from datasets import List, Value
+
+    return {
+        "region_id": Value("string"),
+        "page_id": Value("string"),
+        "index": Value("int32"),
+        "label": Value("string"),
+        "bbox": List(Value("float32"), length=4),
+        "bbox_2d": List(Value("int32"), length=4),
+        "caption": Value("string"),
+    }
 
 
 @cache

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from resources.printable import visible
 from resources.release.base import VECTORS
-from resources.release.dataset.released_files import Inventory, part_path
+from resources.release.dataset.part_paths import FIGURE_CONFIGS, part_path
+from resources.release.dataset.released_files import Inventory
 from resources.states import MADE
 
 _NAMED, _SHOWN = 3, 80
@@ -35,6 +36,7 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
         of_shard = _Shard(folder, shard)
         yield from of_shard.vectors()
         yield from of_shard.regions()
+        yield from of_shard.figures()
         yield from of_shard.lineage()
         yield from of_shard.qrels(queries, pages.keys() if complete else None)
 
@@ -70,6 +72,17 @@ class _Shard:
         wrong = (page for page, count in owed.items() if (count or 0) != found[page])
         yield from self._problem("regions has not as many as pages says", wrong)
         yield from self._crops(set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True)))
+
+    def figures(self) -> Iterator[str]:
+        """A figure is a region of a page that is there, and comes once."""
+        for config in FIGURE_CONFIGS:
+            if not (self._folder / part_path(config, self._shard)).is_file():
+                continue
+            found = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
+            known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
+            yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
+            twice = (figure for figure, count in found.items() if count > 1)
+            yield from self._problem(f"{config} has figures twice", twice)
 
     def lineage(self) -> Iterator[str]:
         """It has a row for every page at every step, and for no other page."""

@@ -4,13 +4,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from resources.errors import StoreError
-from resources.release.dataset.configs import CONFIGS
-from resources.release.dataset.released_files import Inventory
+from resources.release.dataset.part_paths import ALL_CONFIGS
+
+if TYPE_CHECKING:
+    from resources.release.dataset.released_files import Inventory
 
 NAME = "manifest.json"
-DATA = re.compile(rf"data/(?P<config>{'|'.join(CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
+DATA = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
 
 
@@ -37,7 +40,7 @@ class Manifest:
         return [shard for shard in self.shards if shard not in released]
 
 
-def listed(inventory: Inventory, shards: Sequence[str], hashes: Mapping[str, str]) -> Manifest:
+def listed(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> Manifest:
     """The manifest of a release that holds the parts of `inventory`; `hashes` are theirs by path."""
     parts = (part for of_config in inventory.values() for part in of_config)
     return Manifest(shards, {part.path: Listed(hashes[part.path], part.rows, part.bytes) for part in parts})

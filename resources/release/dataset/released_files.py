@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
-from resources.release.dataset.configs import CONFIGS, SUMMARY
+from resources.release.dataset.configs import SUMMARY
+from resources.release.dataset.part_paths import ALL_CONFIGS, published
 from resources.states import LOST, State
 
 _FEATURES = b"huggingface"
@@ -40,19 +41,9 @@ class Part:
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
-def part_path(config: str, shard: str) -> str:
-    """Where a shard of a config lies, relative to the release."""
-    return f"data/{config}/{shard}.parquet"
-
-
 def list_parts(folder: Path) -> Inventory:
     """Every published file under `folder`."""
-    return {config: [_part(folder, path) for path in published(folder, config)] for config in CONFIGS}
-
-
-def published(folder: Path, config: str) -> list[Path]:
-    """The files of a config, in shard order."""
-    return sorted((folder / "data" / config).glob("shard_*.parquet"), key=lambda path: (len(path.stem), path.stem))
+    return {config: [_part(folder, path) for path in published(folder, config)] for config in ALL_CONFIGS}
 
 
 def in_use(parts: Iterable[Part]) -> list[Part]:

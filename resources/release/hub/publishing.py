@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from resources.errors import GateClosed, StoreError
 from resources.release.base import RELEASE, ReleaseDescription
-from resources.release.card.fitness import fitness
+from resources.release.card.fitness import Fitness, fitness
 from resources.release.dataset import checksums
 from resources.release.dataset.release_manifest import DATA
 from resources.release.dataset.released_files import list_parts
@@ -76,11 +76,16 @@ def _described(about: ReleaseDescription, release: LocalRelease, store: ShardSto
     raise StoreError(f"{release.folder} is being written by another run: publish it when that is done")
 
 
+def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
+    """What speaks against giving the release away as it lies in its folder."""
+    with release.locked() as folder:
+        return fitness(list_parts(folder), about)
+
+
 def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
     """Raise `GateClosed` when quality or licences keep the release off the Hub."""
-    with release.locked() as folder:
-        if closed := fitness(list_parts(folder), about).closed:
-            raise GateClosed(f"not published: {'; '.join(closed)}")
+    if closed := fitness_of(about, release).closed:
+        raise GateClosed(f"not published: {'; '.join(closed)}")
 
 
 def _digest(files: Mapping[str, LocalFile]) -> str:

@@ -7,7 +7,6 @@ from pinned memory, and a layer is nine kernels: norms, additions, rotations and
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch  # noqa: TID253 - a model's module is only imported by the server
@@ -19,28 +18,10 @@ from vllm.model_executor.models.glm_ocr import (  # noqa: TID253
     GlmOcrVisionTransformer,
 )
 
+from resources.vllm.plugin.host_ahead import Grid, PlacesFromHost, ends, on_device, positions
 from resources.vllm.plugin.norm_rope import norm_rope
 
 _log = init_logger(f"vllm.{__name__}")
-
-Grid = tuple[int, int, int]
-"""Frames, rows and columns of patches of a picture."""
-_KNOWN_GRIDS = 4096
-"""Sizes of pictures whose positions are kept: regions of a corpus have some thousand, of 14 kB on average."""
-
-
-@lru_cache(maxsize=_KNOWN_GRIDS)
-def positions(grid: Grid, merge: int) -> np.ndarray:
-    """Row and column of each patch, (patches, 2), patches that are merged into one token side by side."""
-    frames, rows, columns = grid
-    places = np.indices((rows, columns), np.int32).reshape(2, rows // merge, merge, columns // merge, merge)
-    return np.tile(places.transpose(1, 3, 2, 4, 0).reshape(-1, 2), (frames, 1))
-
-
-def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy that the host does not wait for."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class Encoder(GlmOcrVisionTransformer):
@@ -52,12 +33,11 @@ class Encoder(GlmOcrVisionTransformer):
         """Tokens (patches / merged, width) of the pictures' patches `x`, one after the other."""
         sizes = grid_thw if isinstance(grid_thw, list) else grid_thw.tolist()
         grids: list[Grid] = [(frames, rows, columns) for frames, rows, columns in sizes]
-        lengths = np.concatenate([np.full(frames, rows * columns) for frames, rows, columns in grids])
-        ends = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
+        boundaries = ends(grids)
         # Of a tensor on the host, so that reading it in every layer waits for nothing.
-        longest = self.compute_attn_mask_seqlen(torch.from_numpy(ends))
+        longest = self.compute_attn_mask_seqlen(torch.from_numpy(boundaries))
         cosines, sines = self._rotation(grids)
-        sequences = on_device(ends, self.device)
+        sequences = on_device(boundaries, self.device)
         x = self.patch_embed(self._normalised(x))
         residual = x
         x = self.blocks[0].norm1(x)
@@ -100,7 +80,7 @@ class Encoder(GlmOcrVisionTransformer):
         return attention.proj(context.reshape(len(x), -1))[0]
 
 
-class GlmOcr(GlmOcrForConditionalGeneration):
+class GlmOcr(PlacesFromHost, GlmOcrForConditionalGeneration):
     """GLM-OCR with this encoder; everything else is vLLM's."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
@@ -108,19 +88,3 @@ class GlmOcr(GlmOcrForConditionalGeneration):
         # Built by vLLM with its weights' names; only what it computes is exchanged.
         self.visual.__class__ = Encoder
         _log.info("GLM-OCR has the encoder of %s", __name__)
-
-    def embed_input_ids(
-        self,
-        input_ids: torch.Tensor,
-        multimodal_embeddings: Sequence[torch.Tensor] | None = None,
-        *,
-        is_multimodal: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Embeddings of the text with those of the pictures in their places, which `is_multimodal` marks."""
-        if not multimodal_embeddings or is_multimodal is None or is_multimodal.device.type != "cpu":
-            return super().embed_input_ids(input_ids, multimodal_embeddings, is_multimodal=is_multimodal)
-        embeds = self._embed_text_input_ids(
-            input_ids, self.get_language_model().embed_input_ids, is_multimodal=is_multimodal
-        )
-        places = on_device(np.flatnonzero(is_multimodal.numpy()), embeds.device)
-        return embeds.index_copy_(0, places, torch.cat(tuple(multimodal_embeddings)).to(embeds.dtype))

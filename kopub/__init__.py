@@ -1,0 +1,76 @@
+"""Reads what KoPub made, from Python: documents, pages, regions, texts, vectors and where they come from.
+
+    import kopub
+
+    corpus = kopub.open("data")              # a home, or a release folder
+    page = corpus.page("report_3")
+    page.image                               # the page as a PIL image
+    [(region.label, region.text) for region in page.regions]
+    print(page.markdown)
+
+    for hit in corpus.search("where is the budget?"):
+        print(hit.page.id, hit.passage)
+
+    kopub.read("report.pdf").markdown        # one file, read at once
+
+Nothing is read before it is asked for. Importing this package loads neither Dagster nor a model library, and Arrow
+only with the first thing that is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kopub.answers import Answer, Hit
+    from kopub.corpus import Corpus
+    from kopub.documents import Document, Documents
+    from kopub.opening import open
+    from kopub.page import Page
+    from kopub.pages import NoSuchPage, Pages
+    from kopub.reading import read
+    from kopub.rows import Picture, Region, Step
+    from resources.errors import KopubError
+    from resources.states import State
+
+__all__ = [
+    "Answer",
+    "Corpus",
+    "Document",
+    "Documents",
+    "Hit",
+    "KopubError",
+    "NoSuchPage",
+    "Page",
+    "Pages",
+    "Picture",
+    "Region",
+    "State",
+    "Step",
+    "open",
+    "read",
+]
+
+_MODULES = {
+    "kopub.answers": ("Answer", "Hit"),
+    "kopub.corpus": ("Corpus",),
+    "kopub.documents": ("Document", "Documents"),
+    "kopub.opening": ("open",),
+    "kopub.page": ("Page",),
+    "kopub.pages": ("NoSuchPage", "Pages"),
+    "kopub.reading": ("read",),
+    "kopub.rows": ("Picture", "Region", "Step"),
+    "resources.errors": ("KopubError",),
+    "resources.states": ("State",),
+}
+_MODULE = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, each from its module when it is first used."""
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,205 @@
+"""A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kopub.answers import Answer, Hit
+from kopub.catalogue import array_of, placed
+from kopub.documents import Document, Documents
+from kopub.page import Page
+from kopub.pages import NoSuchPage, Pages
+from kopub.sources.source import Place, Source
+from kopub.tables import TableName, collected, empty
+from resources.errors import KopubError, did_you_mean
+from resources.parallel import ordered_map
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from resources.search.search_options import Mode
+    from resources.search.searcher import Searcher
+
+_READERS = 8
+"""Shards whose catalogues are read at once: object storage takes 50 ms to answer each."""
+
+
+class Corpus:
+    """What a home or a release holds, as it was when it was opened; `refreshed` looks again.
+
+    Threads may share it. `catalogue` is the one table in memory: texts, regions, vectors and pictures are read page
+    by page.
+    """
+
+    def __init__(self, source: Source, profile: str | None = None) -> None:
+        self._source, self._profile = source, profile
+
+    def __repr__(self) -> str:
+        return f"<kopub.Corpus {self.location}: {len(self.documents):,} documents, {len(self.pages):,} pages>"
+
+    @property
+    def location(self) -> str:
+        """Where it was opened."""
+        return self._source.location
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is left out, a sentence each: shards without pages yet, tables of another corpus."""
+        return tuple(self._source.notes)
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The shards that have pages, in corpus order."""
+        return tuple(self._source.shards)
+
+    @cached_property
+    def catalogue(self) -> pa.Table:
+        """A row for each page, in corpus order: page_id, doc_id, page_no, shard, row, state and doubt."""
+        return placed(self.shards, list(ordered_map(self._source.catalogue, self.shards, _READERS)))
+
+    @cached_property
+    def pages(self) -> Pages:
+        """All pages, in corpus order."""
+        return Pages(self, np.arange(self.catalogue.num_rows, dtype=np.int64))
+
+    @cached_property
+    def documents(self) -> Documents:
+        """All documents, in the order of their first pages."""
+        return Documents(self._by_document[0], self._pages_of)
+
+    def page(self, page_id: str) -> Page:
+        """The page of an id. Raises `NoSuchPage`, with near ids."""
+        at = self.position(page_id)
+        if at is None:
+            raise NoSuchPage(f"there is no page {page_id!r}{did_you_mean(page_id, self._positions)}")
+        return self.page_at(at)
+
+    def refreshed(self) -> "Corpus":
+        """The corpus as it is now: itself when no table changed."""
+        source = self._source.fresh()
+        return self if source is self._source else Corpus(source, self._profile)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        mode: str | None = None,
+        documents: Iterable[str] = (),
+        shards: Iterable[str] = (),
+        has_table: bool = False,
+        has_figure: bool = False,
+    ) -> Answer:
+        """The best pages for a question, as `kopub search` finds them.
+
+        `mode` is auto, fusion, bm25, vectors, text or image; the profile's own when left out, which is the best one
+        that was measured. The others name the pages that are searched: of any of the documents, in any of the shards,
+        with a table, with a figure. Questions are embedded by the engine of the profile that the corpus was opened
+        with. Raises `KopubError`, one line, for a question that cannot be answered.
+        """
+        from resources.search.search_options import Where
+
+        searcher, notes = self._searcher
+        where = Where(frozenset(documents), frozenset(shards), has_table, has_figure)
+        found = searcher.search(query, limit, _mode(mode), where)
+        hits = tuple(
+            Hit(
+                hit.rank,
+                hit.score,
+                self._page_now(hit.page.page_id),
+                hit.match.passage.text,
+                hit.match.passage.marks,
+                tuple(hit.page.regions[at].index for at in hit.match.regions),
+            )
+            for hit in found.hits
+        )
+        notes = (*notes, *found.notes)
+        return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, notes)
+
+    def to_arrow(self, table: TableName = "pages") -> pa.Table:
+        """All pages, regions or vectors; see `Pages.to_arrow`."""
+        return self.pages.to_arrow(table)
+
+    def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
+        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        return self.pages.to_pandas(table)
+
+    def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
+        """The rows of the pages `ids`, in their order."""
+        rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
+        named = set(self.catalogue["shard"].take(array_of(np.array(rows, np.int64))).to_pylist())
+        shards = [shard for shard in self.shards if shard in named]
+        return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
+
+    def page_at(self, at: int) -> Page:
+        """The page at a row of the catalogue."""
+        place = Place(self.value("shard", at), self.value("row", at), self.value("page_id", at))
+        return Page(self, self._source, at, place)
+
+    def position(self, page_id: str) -> int | None:
+        """The row of a page in the catalogue; None for an unknown id."""
+        return self._positions.get(page_id)
+
+    def value(self, column: str, at: int) -> Any:
+        """One value of the catalogue."""
+        return self.catalogue[column][at].as_py()
+
+    def document_of(self, at: int) -> Document:
+        """The document of the page at a row of the catalogue."""
+        return self.documents[int(self._by_document[1][at])]
+
+    def neighbour(self, at: int, step: int) -> Page | None:
+        """The page `step` pages further in the document of the page at a row of the catalogue."""
+        _, documents, order, places, starts = self._by_document
+        to = int(places[at]) + step
+        document = documents[at]
+        return self.page_at(int(order[to])) if starts[document] <= to < starts[document + 1] else None
+
+    @cached_property
+    def doubts(self) -> np.ndarray:
+        """The column `doubt`, 0 where it is null."""
+        return np.array([doubt or 0.0 for doubt in self.catalogue["doubt"].to_pylist()])
+
+    @cached_property
+    def _searcher(self) -> "tuple[Searcher, list[str]]":
+        from kopub.searching import searcher_of
+
+        return searcher_of(self._source, self._profile)
+
+    def _page_now(self, page_id: str) -> Page:
+        """A page that a search found, which looks at the tables as they are now."""
+        return (self if page_id in self._positions else self.refreshed()).page(page_id)
+
+    def _pages_of(self, document: int) -> Pages:
+        _, _, order, _, starts = self._by_document
+        return Pages(self, order[starts[document] : starts[document + 1]])
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {page_id: at for at, page_id in enumerate(self.catalogue["page_id"].to_pylist())}
+
+    @cached_property
+    def _by_document(self) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Ids of the documents; by page its document; the pages by document and number; by page its place there;
+        by document the place of its first page, and the end."""
+        ids: dict[str, int] = {}
+        names = self.catalogue["doc_id"].to_pylist()
+        documents = np.array([ids.setdefault(name or "", len(ids)) for name in names], np.int64)
+        last = np.iinfo(np.int32).max
+        numbers = np.array([last if number is None else number for number in self.catalogue["page_no"].to_pylist()])
+        order = np.lexsort((numbers, documents))
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        starts = np.searchsorted(documents[order], np.arange(len(ids) + 1))
+        return list(ids), documents, order, places, starts
+
+
+def _mode(name: str | None) -> "Mode | None":
+    from resources.search.search_options import Mode
+
+    if name is None or name in Mode.__members__.values():
+        return None if name is None else Mode(name)
+    raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")

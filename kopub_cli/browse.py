@@ -1,0 +1,42 @@
+"""`kopub browse`: the reading room, on this machine alone."""
+
+import os
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from kopub_cli.indexed_corpus import corpus_check, open_settings
+from kopub_cli.search import searcher_of
+from resources.errors import ConfigError
+
+
+def browse(
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="0 for any free one; that of reading_room.url when left out."),
+    ] = None,
+) -> None:
+    """Look at the corpus in a browser, until Ctrl-C: pages with their regions and texts, search, what to check."""
+    import socket
+
+    import uvicorn
+
+    from kopub_web.app import reading_room
+    from kopub_web.room import Room
+
+    settings = open_settings()
+    port = settings.reading_room.port if port is None else port
+    app = reading_room(Room(settings, searcher_of(settings), corpus_check(settings.corpus.manifest, settings.store)))
+    with socket.socket() as listening:
+        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from None
+        typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+        # The server ends by itself, and raises the signal again for others.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

@@ -1,0 +1,1 @@
+"""The reading room: a corpus to look at in a browser, on this machine alone."""

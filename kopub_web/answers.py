@@ -1,0 +1,84 @@
+"""Pages with known answers: how well each was read, and its answer beside the reading."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kopub
+from resources.evaluation.aggregate import ALL as EVERY
+from resources.evaluation.benchmark import Reading, Sample, Score
+from resources.evaluation.registry import ADAPTERS
+from resources.evaluation.runs.comparison import scores_of
+from resources.evaluation.runs.gold_file import read_gold
+from resources.evaluation.runs.home import EVALUATIONS
+from resources.evaluation.runs.page import asked_of, compared, values_of, worst_first
+from resources.evaluation.runs.run_history import HISTORY
+from resources.scores.history import ALL
+from resources.store.corpus_tables import OCR_SCORES
+from resources.store.shard_store import ShardStore
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A benchmark as it was scored: its means over all samples, and its samples, the worst read first.
+
+    `values` are the scores by sample and metric, `means` rows of the table OCR_SCORES.
+    """
+
+    name: str
+    samples: Sequence[Sample]
+    values: Mapping[str, Mapping[str, Score]]
+    means: Sequence[Mapping[str, Any]]
+    headline: Sequence[str]
+
+
+def scored(store: ShardStore, gold: Path | None) -> list[Scored]:
+    """The benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
+    if gold is None:
+        return []
+    run = HISTORY.latest(store)
+    scores = store.read(OCR_SCORES.name, ALL).to_pylist() if store.has(OCR_SCORES.name, ALL) else []
+    found = []
+    for known in read_gold(gold):
+        name = known.benchmark.name
+        values = values_of(scores_of(name, run.table)[1] if run else ())
+        headline = ADAPTERS[name].headline if name in ADAPTERS else ()
+        means = [row for row in scores if row["benchmark"] == name and row["slice"] == EVERY]
+        samples = worst_first(known.benchmark.samples, [values], headline)
+        found.append(Scored(name, samples, values, means, headline))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvaluation:
+    """A benchmark that `kopub evaluate` read in a home of its own, and what a person types to look at it."""
+
+    benchmark: str
+    profile: str
+    command: str
+
+
+def other_evaluations(home: Path) -> list[OtherEvaluation]:
+    """The evaluations below a home, by benchmark and profile."""
+    stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
+    return [
+        OtherEvaluation(
+            store.parents[3].name,
+            store.parents[0].name,
+            f"KOPUB_HOME={shlex.quote(str(store.parents[2]))} KOPUB_STORE__URL={shlex.quote(str(store))} kopub browse",
+        )
+        for store in stores
+    ]
+
+
+def answers_of(benchmarks: Sequence[Scored], page: kopub.Page) -> list[tuple[str, Mapping[str, Any]]]:
+    """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
+    reading = Reading(page.state, page.reason, page.markdown, page.text)
+    return [
+        (each.name, {**compared(sample, reading, each.values.get(page.id, {})), "asked": asked_of(sample)})
+        for each in benchmarks
+        for sample in each.samples
+        if sample.id == page.id
+    ]

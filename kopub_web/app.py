@@ -1,0 +1,195 @@
+"""The reading room as a web application: its routes, its headers, and what is said when something is wrong."""
+
+import hashlib
+from asyncio import get_running_loop
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import kopub
+from kopub_web import markup
+from kopub_web.addresses import STATIC, Addresses
+from kopub_web.asked import LONGEST_QUERY, Asked, Shown
+from kopub_web.languages import language_of, texts
+from kopub_web.pictures import FULL, SIDES, NoPicture, Picture
+from kopub_web.room import Room
+from kopub_web.views.documents import document, documents
+from kopub_web.views.evaluation import evaluation
+from kopub_web.views.figures import figures
+from kopub_web.views.home import home
+from kopub_web.views.lists import pages
+from kopub_web.views.page import page, page_of
+from kopub_web.views.search import search
+from kopub_web.views.versions import versions
+from resources.errors import KopubError
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+View = Callable[[Room, Asked], Shown]
+
+_HOSTS = ["127.0.0.1", "localhost"]
+"""Names that this machine calls itself; another one is a foreign site that had its name resolve to here."""
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""For what has the hash of its bytes in its address: it never changes."""
+_A_WHILE = {"Cache-Control": "private, max-age=300"}
+_STATIC = {"room.css": "text/css", "room.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_VIEWS: Mapping[str, View] = {
+    "/": home,
+    "/documents": documents,
+    "/document": document,
+    "/page": page,
+    "/pages": pages,
+    "/figures": figures,
+    "/search": search,
+    "/evaluation": evaluation,
+    "/versions": versions,
+}
+_PICTURES_AT_ONCE = 8
+"""Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
+
+
+def reading_room(room: Room) -> "Starlette":
+    """The application of a room; all of it is GET, and nothing is kept of who asked for what."""
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    # Nobody waits for what rendering imports.
+    markup.markdown("", lambda source: None)
+    contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
+    to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()})
+    picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
+
+    def asked_of(request: "Request") -> Asked:
+        language = language_of(request.headers.get("accept-language", ""))
+        return Asked(request.query_params, texts(language), to)
+
+    def view(path: str) -> Callable[["Request"], "Response"]:
+        def answer(request: "Request") -> "Response":
+            asked = asked_of(request)
+            return _html(room, asked, _shown(_VIEWS[path], room, asked))
+
+        return answer
+
+    def picture(asked: Asked) -> tuple[Picture, bool]:
+        found, size = page_of(room, asked), asked.text("size")
+        size = size if size in SIDES or size == FULL else "small"
+        made = room.pictures.page(f"{found.id} {found.sha256}", lambda: found.image_bytes, size)
+        return made, asked.text("of") == (found.sha256 or "")[:16] != ""
+
+    def figure(asked: Asked) -> tuple[Picture, bool]:
+        found, number = page_of(room, asked), asked.number("region", 0)
+        region = next((region for region in found.regions if region.index == number), None)
+        if region is None:
+            raise NoPicture(asked.t("message.nowhere"))
+        made = room.pictures.crop(f"{found.id} {found.sha256}", lambda: found.image_bytes, region.box)
+        return made, False
+
+    def pictured(make: Callable[[Asked], tuple[Picture, bool]]) -> Callable[["Request"], Any]:
+        async def answer(request: "Request") -> "Response":
+            try:
+                made, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
+            except KopubError as error:
+                return PlainTextResponse(str(error), 404, _HEADERS)
+            return Response(made.data, 200, _HEADERS | (_FOR_EVER if same else _A_WHILE), made.kind)
+
+        return answer
+
+    def static(request: "Request") -> "Response":
+        name = request.path_params["name"]
+        if name not in contents:
+            return PlainTextResponse("", 404, _HEADERS)
+        same = request.query_params.get("of") == to.static(name).rpartition("=")[2]
+        return Response(contents[name], 200, _HEADERS | (_FOR_EVER if same else {}), _STATIC[name])
+
+    def nowhere(request: "Request", error: Exception) -> "Response":
+        asked = asked_of(request)
+        status = getattr(error, "status_code", 404)
+        shown = _message(asked.t("message.not_found"), asked.t("message.nowhere"), status)
+        return _html(room, asked, shown)
+
+    return Starlette(
+        routes=[
+            *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
+            Route("/picture", pictured(picture), methods=["GET"]),
+            Route("/figure", pictured(figure), methods=["GET"]),
+            Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
+            Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)],
+        exception_handlers={404: nowhere},
+    )
+
+
+def _shown(view: View, room: Room, asked: Asked) -> Shown:
+    """What a view shows, or what is wrong in words for a person."""
+    try:
+        return view(room, asked)
+    except kopub.NoSuchPage as error:
+        return _message(asked.t("message.not_found"), str(error), 404)
+    except KopubError as error:
+        return _message(asked.t("message.broken"), asked.t("message.broken.says"), 500, str(error))
+
+
+def _message(title: str, says: str, status: int, detail: str = "") -> Shown:
+    return Shown("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
+
+
+def _html(room: Room, asked: Asked, shown: Shown) -> "Response":
+    from starlette.responses import HTMLResponse
+
+    t, to = asked.t, asked.to
+    common = {
+        "t": t,
+        "to": to,
+        "room": "",
+        "title": "",
+        "path": (),
+        "query": "",
+        "longest_query": LONGEST_QUERY,
+        "profile": room.settings.profile_name,
+        "rooms": [
+            ("documents", to.documents()),
+            ("pages", to.pages()),
+            ("figures", to.figures()),
+            ("evaluation", to.evaluation()),
+            ("versions", to.versions()),
+        ],
+    }
+    environment = _environment()
+    parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
+    page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
+    headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language"}
+    # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
+    return HTMLResponse(page.encode("utf-8", "replace"), shown.status, headers)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("kopub_web", "templates")
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )

@@ -1,0 +1,125 @@
+"""Pictures of pages for a browser: scaled JPEGs of the source, made at the first request."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import BoundedSemaphore, Lock
+from typing import TYPE_CHECKING
+
+from resources.errors import SourceError, UndecodableImage
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SIDES = {"thumb": 360, "small": 900, "large": 1800}
+"""Lengths of the longer side in pixels: a page is told from others, its text can be made out, and can be read."""
+FULL = "full"
+"""The size that the source has."""
+_QUALITY = 82
+_KEPT = 48 * 2**20
+"""Bytes of pictures in memory: some 2,000 thumbnails; the browser keeps those that it has seen."""
+_DECODED_AT_ONCE = 4
+"""A decoded page takes 26 MB at 300 dpi, and no more can be worked on than there are cores."""
+
+
+class NoPicture(SourceError):
+    """A page whose picture cannot be shown; its text still can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An encoded picture and its media type."""
+
+    data: bytes
+    kind: str
+
+
+Box = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) in pixels of the upright page."""
+
+
+class Pictures:
+    """Pictures of pages and of boxes on them. Threads may share it.
+
+    A page comes as its name, by which a picture is kept, and a function that reads its encoded bytes.
+    """
+
+    def __init__(self) -> None:
+        from cachetools import LRUCache
+
+        self._decoding = BoundedSemaphore(min(os.cpu_count() or 1, _DECODED_AT_ONCE))
+        self._kept = LRUCache[tuple[str, str], Picture](_KEPT, getsizeof=lambda picture: len(picture.data))
+        self._lock = Lock()
+
+    def page(self, name: str, read: Callable[[], bytes], size: str) -> Picture:
+        """The page at a size of `SIDES`, or as the source has it. Raises `NoPicture`."""
+        if size == FULL and (kind := _shown_as_it_is(data := _read(read))):
+            # It may be large, and is as it lies in the file: not worth keeping.
+            return Picture(data, kind)
+        return self._made(name, size, read, lambda image: image, SIDES.get(size))
+
+    def crop(self, name: str, read: Callable[[], bytes], box: Box) -> Picture:
+        """What is in a box of the page, as large as `small`. Raises `NoPicture`."""
+
+        def cut(image: "np.ndarray") -> "np.ndarray":
+            height, width = image.shape[:2]
+            x1, y1 = (max(0, min(int(value), most - 1)) for value, most in zip(box[:2], (width, height), strict=True))
+            x2, y2 = (
+                max(low + 1, min(round(value), most))
+                for value, low, most in zip(box[2:], (x1, y1), (width, height), strict=True)
+            )
+            return image[y1:y2, x1:x2]
+
+        return self._made(name, repr(box), read, cut, SIDES["small"])
+
+    def _made(
+        self,
+        name: str,
+        what: str,
+        read: Callable[[], bytes],
+        change: "Callable[[np.ndarray], np.ndarray]",
+        side: int | None,
+    ) -> Picture:
+        with self._lock:
+            kept = self._kept.get((name, what))
+        if kept is not None:
+            return kept
+        data = _read(read)
+        with self._decoding:
+            picture = Picture(_jpeg(data, change, side), "image/jpeg")
+        with self._lock:
+            if len(picture.data) <= self._kept.maxsize:
+                self._kept[name, what] = picture
+        return picture
+
+
+def _read(read: Callable[[], bytes]) -> bytes:
+    try:
+        return read()
+    except SourceError as error:
+        raise NoPicture(str(error)) from None
+
+
+def _shown_as_it_is(data: bytes) -> str | None:
+    """The media type of an image that every browser shows; None for a TIFF."""
+    if data.startswith(b"\x89PNG"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8"):
+        return "image/jpeg"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
+    import cv2
+
+    from resources.pages.pixels.images import decode
+
+    try:
+        image = change(decode(data))
+    except UndecodableImage as error:
+        raise NoPicture(str(error)) from None
+    height, width = image.shape[:2]
+    scale = min(1.0, (side or max(height, width)) / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    return cv2.imencode(".jpg", small[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()

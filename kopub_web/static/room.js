@@ -1,0 +1,150 @@
+// What a page of the room does besides being read: regions and texts that light up together, zoom, and keys.
+// Everything can be reached without it. It loads nothing and keeps nothing.
+"use strict";
+
+(() => {
+  const LEVELS = [1, 1.5, 2, 3, 4, 6];
+  const SHARP_FROM = 1.5;
+
+  const typing = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;
+
+  // On a narrow screen the row of rooms scrolls: the one that a person is in is in sight.
+  const room = document.querySelector(".top nav [aria-current]");
+  const rooms = document.querySelector(".top nav");
+  if (room) rooms.scrollLeft += room.getBoundingClientRect().left - rooms.getBoundingClientRect().left - 40;
+
+  // Regions and their texts.
+  const items = [...document.querySelectorAll(".regions > li[data-region]")];
+  const boxes = new Map([...document.querySelectorAll(".box[data-region]")].map((box) => [box.dataset.region, box]));
+  const pan = document.querySelector(".pan");
+
+  const light = (region) => {
+    for (const item of items) item.classList.toggle("lit", item.dataset.region === region);
+    for (const [name, box] of boxes) box.classList.toggle("lit", name === region);
+  };
+
+  // Only the picture's own frame moves: the page that a person reads stays where it is.
+  const show = (region) => {
+    const box = boxes.get(region);
+    if (!box || !pan) return;
+    const [frame, place] = [pan.getBoundingClientRect(), box.getBoundingClientRect()];
+    if (place.top < frame.top || place.bottom > frame.bottom)
+      pan.scrollTop += place.top - frame.top - (frame.height - Math.min(place.height, frame.height)) / 2;
+    if (place.left < frame.left || place.right > frame.right)
+      pan.scrollLeft += place.left - frame.left - (frame.width - Math.min(place.width, frame.width)) / 2;
+  };
+
+  for (const item of items) {
+    const region = item.dataset.region;
+    const link = item.querySelector(".tag a");
+    item.addEventListener("mouseenter", () => light(region));
+    item.addEventListener("mouseleave", () => light(null));
+    link.addEventListener("focus", () => { light(region); show(region); });
+    link.addEventListener("click", (event) => { event.preventDefault(); light(region); show(region); });
+    link.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const next = step && items[items.indexOf(item) + step];
+      if (!next) return;
+      event.preventDefault();
+      next.querySelector(".tag a").focus({ preventScroll: true });
+      next.scrollIntoView({ block: "nearest" });
+    });
+  }
+  for (const [region, box] of boxes) {
+    box.addEventListener("mouseenter", () => light(region));
+    box.addEventListener("mouseleave", () => light(null));
+    box.addEventListener("click", (event) => {
+      const item = items.find((each) => each.dataset.region === region);
+      if (!item) return;
+      event.preventDefault();
+      if (box.dataset.dragged) return;
+      item.scrollIntoView({ block: "nearest" });
+      item.querySelector(".tag a").focus({ preventScroll: true });
+    });
+  }
+
+  // Zoom of the picture.
+  const viewer = document.querySelector(".viewer");
+  if (viewer && pan) {
+    const sheet = pan.querySelector(".sheet");
+    const image = sheet.querySelector("img");
+    const level = viewer.querySelector("output");
+    const tool = (name) => viewer.querySelector(`[data-tool="${name}"]`);
+    let at = 1;
+
+    const zoom = (wanted) => {
+      const [x, y] = ["scrollLeft", "scrollTop"].map((side, i) =>
+        (pan[side] + [pan.clientWidth, pan.clientHeight][i] / 2) / [pan.scrollWidth, pan.scrollHeight][i]);
+      at = Math.min(LEVELS.at(-1), Math.max(LEVELS[0], wanted));
+      sheet.style.width = `${at * 100}%`;
+      if (at >= SHARP_FROM && image.dataset.sharp) {
+        image.src = image.dataset.sharp;
+        delete image.dataset.sharp;
+      }
+      pan.scrollLeft = x * pan.scrollWidth - pan.clientWidth / 2;
+      pan.scrollTop = y * pan.scrollHeight - pan.clientHeight / 2;
+      pan.classList.toggle("grab", at > 1);
+      level.value = `${Math.round(at * 100)}%`;
+      tool("out").disabled = at <= LEVELS[0];
+      tool("in").disabled = at >= LEVELS.at(-1);
+    };
+    const nearer = () => zoom(LEVELS.find((each) => each > at) ?? at);
+    const farther = () => zoom(LEVELS.findLast((each) => each < at) ?? at);
+
+    viewer.querySelector(".tools").hidden = false;
+    tool("in").addEventListener("click", nearer);
+    tool("out").addEventListener("click", farther);
+    tool("fit").addEventListener("click", () => zoom(1));
+    tool("boxes").addEventListener("click", (event) => {
+      const bare = sheet.classList.toggle("bare");
+      event.currentTarget.setAttribute("aria-pressed", String(!bare));
+    });
+    pan.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const act = { "+": nearer, "=": nearer, "-": farther, 0: () => zoom(1) }[event.key];
+      if (act) { event.preventDefault(); act(); }
+    });
+    pan.addEventListener("dblclick", () => (at > 1 ? zoom(1) : zoom(2)));
+    pan.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      if (event.deltaY < 0) nearer(); else farther();
+    }, { passive: false });
+
+    // Dragging with the mouse; fingers scroll by themselves.
+    let held = null;
+    pan.addEventListener("pointerdown", (event) => {
+      for (const box of boxes.values()) delete box.dataset.dragged;
+      if (event.pointerType === "mouse" && event.button === 0 && at > 1)
+        held = { x: event.clientX + pan.scrollLeft, y: event.clientY + pan.scrollTop };
+    });
+    addEventListener("pointermove", (event) => {
+      if (!held) return;
+      const [left, top] = [held.x - event.clientX, held.y - event.clientY];
+      if (Math.abs(left - pan.scrollLeft) + Math.abs(top - pan.scrollTop) > 3) {
+        pan.classList.add("grabbed");
+        for (const box of boxes.values()) box.dataset.dragged = "yes";
+      }
+      pan.scrollLeft = left;
+      pan.scrollTop = top;
+    });
+    addEventListener("pointerup", () => { held = null; pan.classList.remove("grabbed"); });
+    image.addEventListener("dragstart", (event) => event.preventDefault());
+    for (const box of boxes.values()) box.addEventListener("dragstart", (event) => event.preventDefault());
+    zoom(1);
+
+    // What was searched for is in sight.
+    const found = items.find((item) => item.classList.contains("held"));
+    if (found) show(found.dataset.region);
+  }
+
+  // From page to page.
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    if (typing(event.target)) return;
+    const scrolls = event.target.closest(".pan, .grid, .scroll, .tabs");
+    if (scrolls && scrolls.scrollWidth > scrolls.clientWidth) return;
+    const link = document.querySelector(`a[data-key="${event.key}"]`);
+    if (link) { event.preventDefault(); link.click(); }
+  });
+})();

@@ -1,0 +1,204 @@
+"""A page: its picture, and beside it what was read, how it was made, what is known of it, and what it was before."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import kopub
+from kopub_web import markup
+from kopub_web.answers import answers_of
+from kopub_web.asked import LONGEST_QUERY, Asked, Shown
+from kopub_web.cards import document_name, page_name
+from kopub_web.pictures import FULL
+from kopub_web.regions import shown_regions
+from kopub_web.room import LISTS, Room
+from kopub_web.versions import page_versions
+from kopub_web.views.search import WAY
+from resources.errors import KopubError
+from resources.recognition.crops import crop_index
+from resources.search.highlight import QueryWords
+from resources.texts.text_quality import DOUBTFUL
+
+TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS = "text", "markdown", "history", "answer", "versions"
+_WAY = ("walk", *WAY)
+"""What of an address says on which way a person came to a page: a list that is walked through, or a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The way on which a person came: its name, the pages beside this one on it, and the way back."""
+
+    name: str
+    back: str
+    back_name: str
+    at: int | None = None
+    count: int = 0
+    previous: str | None = None
+    next: str | None = None
+
+    @property
+    def steps(self) -> bool:
+        """Whether one can go on along it."""
+        return self.at is not None
+
+
+def page(room: Room, asked: Asked) -> Shown:
+    found = page_of(room, asked)
+    t, to = asked.t, asked.to
+    way = {name: asked.values[name] for name in _WAY if asked.values.get(name)}
+    views = _views(room, found)
+    view = asked.text("view") if asked.text("view") in views else TEXT
+    kept = {**way, **({"view": view} if view != TEXT else {})}
+    title = page_name(found, asked)
+    document = found.document
+    problem = _no_picture(found)
+    words = QueryWords.of(asked.text("q")[:LONGEST_QUERY]) if way.get("q") else None
+    regions = shown_regions(found, words)
+    return Shown(
+        "page.html.jinja",
+        {
+            "room": "documents",
+            "title": title,
+            "path": [
+                (t("room.documents"), to.documents()),
+                (document_name(document, asked), to.document(document.id)),
+                (found.id if found.number is None else t("page.short", number=found.number), None),
+            ],
+            "page": found,
+            "query": asked.text("q")[:LONGEST_QUERY],
+            "walk": _walk(room, found, asked, kept),
+            "previous": _to(found.previous, asked, kept),
+            "next": _to(found.next, asked, kept),
+            "doubtful": (found.doubt or 0) >= DOUBTFUL,
+            "percent": round(100 * (found.doubt or 0)),
+            "doubts": [t.sentence(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
+            "reason": found.reason,
+            "no_picture": problem,
+            "picture": to.picture(found.id, "small", found.sha256),
+            "sharp": to.picture(found.id, "large", found.sha256),
+            "full": to.picture(found.id, FULL, found.sha256),
+            "regions": regions,
+            "view": view,
+            "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
+            **_MORE.get(view, _nothing)(room, found, asked),
+        },
+    )
+
+
+def page_of(room: Room, asked: Asked) -> kopub.Page:
+    """The page that an address names. Raises `NoSuchPage`."""
+    corpus, page_id = room.now.corpus, asked.text("id")
+    if page_id not in corpus.pages:
+        raise kopub.NoSuchPage(asked.t("message.no_page", id=page_id or "?"))
+    return corpus.page(page_id)
+
+
+def _views(room: Room, page: kopub.Page) -> list[str]:
+    views = [TEXT, MARKDOWN, HISTORY]
+    if page.id in room.now.known_answers:
+        views.append(ANSWER)
+    if page.shard in room.now.replaced:
+        views.append(VERSIONS)
+    return views
+
+
+def _no_picture(page: kopub.Page) -> str | None:
+    """Why the picture cannot be shown; None when it can."""
+    try:
+        page.image_bytes  # noqa: B018
+    except KopubError as error:
+        return str(error)
+    return None if page.width else page.reason or ""
+
+
+def _to(page: kopub.Page | None, asked: Asked, kept: Mapping[str, str]) -> str | None:
+    """A neighbour in the document, in the same view. Who leaves the way through a list goes on without it."""
+    return (
+        None
+        if page is None
+        else asked.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
+    )
+
+
+def _walk(room: Room, page: kopub.Page, asked: Asked, kept: Mapping[str, str]) -> Walk | None:
+    t, to = asked.t, asked.to
+    kind = asked.text("walk")
+    if kind in LISTS:
+        ids = room.now.lists[kind].ids
+        at = ids.index(page.id) if page.id in ids else None
+        name, back = t(f"list.{kind}"), to.pages(kind)
+        if at is None:
+            return Walk(name, back, t("walk.back"))
+        before = to.page(ids[at - 1], **kept) if at else None
+        after = to.page(ids[at + 1], **kept) if at + 1 < len(ids) else None
+        return Walk(name, back, t("walk.back"), at + 1, len(ids), before, after)
+    if query := asked.text("q")[:LONGEST_QUERY]:
+        way = {name: value for name, value in kept.items() if name in _WAY}
+        back = f"{to.search(**way)}#{quote(page.id, errors='replace')}"
+        return Walk(t("walk.results", query=query), back, t("walk.back_to_results"))
+    return None
+
+
+def _markdown(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+    indices = {region.index for region in page.regions}
+
+    def picture(source: str) -> str | None:
+        try:
+            region = crop_index(source)
+        except ValueError:
+            return None
+        return asked.to.figure(page.id, region) if region in indices else None
+
+    text = page.markdown
+    return {"rendered": markup.markdown(text, picture) if text.strip() else None, "source": text}
+
+
+def _history(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+    return {"steps": [_step(step) for step in page.lineage]}
+
+
+def _step(step: kopub.Step) -> dict[str, Any]:
+    facts = {
+        "reason": step.reason,
+        "engine": step.engine,
+        "model": step.model,
+        "revision": step.revision,
+        "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
+        "run": step.run_id,
+        "recipe": step.recipe,
+        "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
+        "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
+    }
+    settings = {**step.parameters, **step.versions}
+    return {
+        "asset": step.asset,
+        "state": step.state.value,
+        "facts": [(name, value) for name, value in facts.items() if value],
+        "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
+    }
+
+
+def _answer(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+    return {"answers": answers_of(room.now.scored, page)}
+
+
+def _versions(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+    try:
+        return {"diff": page_versions(room.settings.store, page.shard, page.id), "problem": None}
+    except KopubError as error:
+        return {"diff": None, "problem": str(error)}
+
+
+def _nothing(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+    return {}
+
+
+_MORE: Mapping[str, Callable[[Room, kopub.Page, Asked], dict[str, Any]]] = {
+    MARKDOWN: _markdown,
+    HISTORY: _history,
+    ANSWER: _answer,
+    VERSIONS: _versions,
+}
+"""What a view needs besides the page."""

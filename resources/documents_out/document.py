@@ -1,0 +1,123 @@
+"""A document as its rows hold it, and the blocks that an editor makes of it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from resources.recognition.read_regions import ReadRegion
+from resources.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a page: where its file lies beside the document, its size in pixels, and what is said of it.
+
+    `note` is text that a model made up about the picture; it is never text of the page.
+    """
+
+    path: str
+    width: int
+    height: int
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page with its regions in reading order and their pictures by index of the region.
+
+    `number` is unique in the document; `width` and `height` are pixels of the upright page, 0 where it has no image.
+    """
+
+    number: int
+    page_id: str
+    width: int
+    height: int
+    state: State
+    reason: str | None
+    regions: tuple[ReadRegion, ...] = ()
+    pictures: Mapping[int, Picture] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The pages of a document by number. `name` is that of its files, `doc_id` what the corpus calls it.
+
+    `fingerprint` is of the images of its pages, 64 bits.
+    """
+
+    doc_id: str
+    name: str
+    fingerprint: int
+    pages: tuple[DocumentPage, ...]
+
+
+class Kind(StrEnum):
+    """What a block of a document is."""
+
+    TITLE = "title"
+    TEXT = "text"
+    ITEM = "item"
+    """An entry of a list; its text is without the bullet."""
+    CODE = "code"
+    """Its text is without fences."""
+    TABLE = "table"
+    FORMULA = "formula"
+    CAPTION = "caption"
+    PICTURE = "picture"
+    FOOTNOTE = "footnote"
+    FURNITURE = "furniture"
+    """Running heads and feet, and page numbers."""
+    LOST = "lost"
+    """A region that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one region gives to a block. `joint` stands between the part before and this one.
+
+    `refers` are the notes that the text refers to: (start and end of what is printed there, mark of the note). The
+    first row of a table is `repeated` where it is that of the part before, printed again on the next page.
+    """
+
+    page: int
+    region: ReadRegion
+    text: str
+    joint: str = ""
+    refers: tuple[tuple[int, int, str], ...] = ()
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A title, paragraph, table, picture: of one region, or of several where it goes on.
+
+    `level` of a title is 1 for the uppermost, `language` that of code, `number` that of a formula. `mark` of a footnote
+    is unique in the document, and tells where the text refers to it; the first `printed_mark` characters of the note
+    are the mark as it is printed.
+    """
+
+    kind: Kind
+    parts: tuple[Part, ...]
+    level: int = 0
+    language: str = ""
+    number: Part | None = None
+    picture: Picture | None = None
+    mark: str | None = None
+    printed_mark: int = 0
+
+    @property
+    def page(self) -> int:
+        """Number of the page that the block begins on."""
+        return self.parts[0].page
+
+    @property
+    def last_page(self) -> int:
+        return self.parts[-1].page
+
+    @property
+    def label(self) -> str:
+        return self.parts[0].region.label
+
+    @property
+    def text(self) -> str:
+        return "".join(part.joint + part.text for part in self.parts)

@@ -1,0 +1,1 @@
+"""Notes on figures by any chat model that sees pictures."""

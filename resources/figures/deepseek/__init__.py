@@ -1,0 +1,1 @@
+"""Notes on figures by DeepSeek-OCR's own prompt for them."""

@@ -1,0 +1,138 @@
+"""Asks a chat model about figures, one request each; runs in the client processes."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from resources.errors import UndecodableImage
+from resources.figures.judged import Judged
+from resources.figures.note import FigureNote
+from resources.pages.pixels.images import decode
+from resources.recognition.vlm.chat_requests import PATH, Answer, read_answer, request_body
+from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink
+from resources.states import State
+from resources.vllm.client.client import Client
+from resources.vllm.client.http_errors import Refused, Unanswered
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_SEED = 0
+"""For the attempts that sample: a figure gets the same second attempt in every run."""
+_TEMPERATURES = (0.0, 0.3, 0.7)
+"""Of the first attempt and of those after it: a little chance leaves the path that greedy decoding takes."""
+
+Figures = defaultdict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureJob:
+    """A figure to be described, as it travels to a client process; `prompt` is what is asked about it."""
+
+    id: str
+    data: bytes
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSettings:
+    """How figures are asked about, as it travels to the client processes.
+
+    `make_image` makes the picture of a figure's pixels, `judge` makes a note of an answer or says what is wrong with
+    it. `room` is in tokens: of the first answer to a figure, and of every further one.
+    """
+
+    make_image: Callable[["NDArray[np.uint8]"], RegionImage]
+    judge: Callable[[Answer], Judged]
+    sampling: Mapping[str, Any]
+    room: tuple[int, int]
+    tries: int
+
+
+@dataclass(slots=True)
+class PreparedFigure:
+    """A figure with its picture. `note` is set when no request is needed."""
+
+    job: FigureJob
+    note: FigureNote | None = None
+    image: RegionImage | None = None
+    figures: Figures = field(default_factory=lambda: defaultdict(float))
+
+
+class FigureReader:
+    """The `Handler` of figures; see `resources.vllm.client.worker_pool`."""
+
+    def __init__(self, settings: NoteSettings) -> None:
+        self._settings = settings
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def prepare(self, job: FigureJob) -> PreparedFigure:
+        """Decode the picture and bring it to the model's size."""
+        started = time.perf_counter()
+        prepared = PreparedFigure(job)
+        try:
+            pixels = decode(job.data)
+        except UndecodableImage as error:
+            prepared.note = FigureNote(job.id, State.QUARANTINED, str(error), attempts=0)
+            return prepared
+        crop = crop_pixels(pixels, (0, 0, pixels.shape[1], pixels.shape[0]))
+        if has_ink(crop):
+            prepared.image = self._settings.make_image(crop)
+        else:
+            prepared.note = FigureNote(job.id, State.BLANK, "no ink", attempts=0)
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
+
+    async def finish(self, ready: PreparedFigure, client: Client) -> tuple[FigureNote, Figures]:
+        """Ask until an answer can be used, at most `tries` times."""
+        if ready.note is not None:
+            return ready.note, ready.figures
+        asked = [self._settings.room[0]] + [self._settings.room[1]] * (self._settings.tries - 1)
+        problems: list[str] = []
+        seconds = 0.0
+        note = None
+        for attempt, room in enumerate(asked):
+            try:
+                answer, took = await self._ask(ready, client, attempt, room)
+            except (Refused, Unanswered) as error:
+                said = "the server refused it: " if isinstance(error, Refused) else ""
+                problems.append(f"{said}{error}")
+                break
+            seconds += took
+            judged = await asyncio.to_thread(self._settings.judge, answer)
+            if judged.problem is None:
+                note = judged.note(ready.job.id, attempt + 1, seconds)
+                break
+            ready.figures[f"answers_{judged.problem.name.lower()}"] += 1
+            problems.append(judged.reason)
+        ready.figures["requests_repeated"] += client.take_retries()
+        if note is None:
+            ready.figures["figures_failed"] += 1
+            note = FigureNote(ready.job.id, State.FAILED, _said(problems), attempts=len(problems), seconds=seconds)
+        return note, ready.figures
+
+    async def _ask(self, ready: PreparedFigure, client: Client, attempt: int, room: int) -> tuple[Answer, float]:
+        assert ready.image is not None
+        temperature = _TEMPERATURES[min(attempt, len(_TEMPERATURES) - 1)]
+        sampling: dict[str, Any] = {"temperature": temperature}
+        if temperature:
+            sampling["seed"] = _SEED
+        body = request_body(
+            await client.model(), ready.job.prompt, ready.image, room, sampling | dict(self._settings.sampling)
+        )
+        ready.figures["requests"] += 1
+        ready.figures["image_tokens"] += ready.image.tokens
+        answer, seconds = await client.post(PATH, body, read_answer, ready.job.id, ready.image.tokens)
+        ready.figures["answer_tokens"] += answer.tokens
+        return answer, seconds
+
+
+def _said(problems: Sequence[str]) -> str:
+    """The last problem; the earlier ones where they are others."""
+    return "; before: ".join(dict.fromkeys(reversed(problems)))

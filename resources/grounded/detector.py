@@ -1,0 +1,97 @@
+"""A layout engine that reads: DeepSeek-OCR asked for whole pages, with their places."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from resources.code_version import CodeVersion
+from resources.engine import releases
+from resources.grounded.whole_page_reader import WholePageJob, WholePageReader, WholePageSettings
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout
+from resources.layout.tasks import check_labels, tasks_by_label
+from resources.pages.page import Page
+from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
+from resources.recognition.vlm.deepseek.deepseek_images import VERSION as IMAGES
+from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
+from resources.states import State
+from resources.vllm.served_engine import ServedEngine
+
+
+class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
+    """Regions and their texts by one request a page to DeepSeek-OCR, with its prompt for grounded markdown.
+
+    `ocr_results` takes the texts and reads what has none. A page whose answer is not good is asked for once more, in
+    two halves.
+    """
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.7
+    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.grounded.whole_page_reader")
+    limits: ClassVar[tuple[str, ...]] = (
+        "DeepSeek-OCR was trained on Chinese and English: on MDPBench its Korean pages score 28, GLM-OCR's 61.",
+        "A page is seen at 1024 pixels and in at most six tiles of 640, A4 at about 155 dpi.",
+        "Boxes lie on a grid of 1000, and their score of 1 says nothing.",
+        "Running heads, feet and page numbers are mostly left out, and charts and drawings are images.",
+        "A table that a page read in halves cuts is two tables.",
+    )
+
+    prompt: str = Field(default=MARKDOWN, min_length=1, description="The prompt of a page.")
+    sampling: dict[str, Any] = Field(default={}, description="Added to every request.")
+    scripts: list[str] = Field(
+        default=["HANGUL", "LATIN", "GREEK"],
+        description="Expected scripts, as `scripts` of a recognizer; a region in another one is read from its crop.",
+    )
+    tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
+    most_outside: float = Field(
+        default=0.2, ge=0, le=1, description="Share of a page's ink that may lie outside of all regions."
+    )
+    halves_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Second tries, as a share of the pages that a client process has had, and always one; 0 for none.",
+    )
+    ocr2: bool = Field(default=False, description="The server serves DeepSeek-OCR-2, whose tiles have 768 pixels.")
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_labels(cls, tasks: dict[str, str]) -> dict[str, str]:
+        check_labels("layout.tasks", tasks)
+        tasks_by_label(tasks)
+        return tasks
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_server(self.server, self.ocr2)
+        return self
+
+    def recipe(self) -> dict[str, Any]:
+        """Also the room that answers have, and the code of its pictures and requests, which is the recognizers' too."""
+        shared = {"images": IMAGES.number, "requests": REQUESTS.number}
+        return {**super().recipe(), "max_model_len": self.server.max_model_len, **shared}
+
+    def weights(self) -> dict[str, str]:
+        return {**super().weights(), **releases("opencv-python-headless")}
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        jobs = (WholePageJob(page.page_id, bytes(page.data)) for page in pages)
+        yield from self.run_jobs(jobs, partial(WholePageReader, self._settings()), _lost)
+
+    def _settings(self) -> WholePageSettings:
+        return WholePageSettings(
+            prompt=self.prompt,
+            sampling={**SAMPLING, **self.sampling},
+            scripts=frozenset(self.scripts),
+            tasks=tasks_by_label(self.tasks),
+            context=self.server.max_model_len,
+            image=image_kind(self.ocr2),
+            most_outside=self.most_outside,
+            halves_share=self.halves_share,
+        )
+
+
+def _lost(job: WholePageJob, reason: str) -> PageLayout:
+    return PageLayout(job.page_id, State.FAILED, reason)

@@ -1,0 +1,275 @@
+"""Reads whole pages with DeepSeek-OCR, places and texts at once; runs in the client processes."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resources.errors import UndecodableImage
+from resources.grounded.page_answer import Found, PageAnswer, Place, joined, page_answer
+from resources.grounded.page_ink import PageInk, PixelBox
+from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.vlm.answers import Defect, Problem, confirmed
+from resources.recognition.vlm.chat_requests import PATH, answer_room, read_answer, request_body
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
+from resources.recognition.vlm.prompt_tokens import PromptTokens
+from resources.recognition.vlm.region_images import crop_pixels, has_ink, strips
+from resources.states import State
+from resources.vllm.client.client import Client
+from resources.vllm.client.fair_queue import gather_all
+from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Figures = defaultdict[str, float]
+_SCORE = 1.0
+"""The model says nothing of how sure it is of a box."""
+_HALVES = 2
+_ENDS_EARLY = frozenset({Problem.CUT, Problem.LOOP})
+"""Defects of an answer that says nothing of the rest of its page."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholePageJob:
+    """A page to be read, as it travels to a client process."""
+
+    page_id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WholePageSettings:
+    """What the requests hold and how answers are judged, as it travels to the client processes.
+
+    `context` is in tokens, `image` the kind of picture that the model is sent. `most_outside` is the share of a page's
+    ink that may lie outside of all regions, `halves_share` that of the pages that are read a second time.
+    """
+
+    prompt: str
+    sampling: Mapping[str, Any]
+    scripts: frozenset[str]
+    tasks: Mapping[str, Task]
+    context: int
+    image: type[TiledImage]
+    most_outside: float
+    halves_share: float
+
+
+@dataclass(slots=True)
+class PreparedPage:
+    """A page with its picture. `layout` is set when no request is needed."""
+
+    job: WholePageJob
+    layout: PageLayout | None = None
+    image: TiledImage | None = None
+    ink: PageInk | None = None
+    size: tuple[int, int] = (0, 0)
+    figures: Figures = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """An answer held against the page: the ruled tables without a box, and the share of ink outside of all boxes."""
+
+    answer: PageAnswer
+    missed: tuple[PixelBox, ...]
+    outside: float
+    most_outside: float
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with it, the worst first."""
+        found = [self.answer.defect.reason] if self.answer.defect is not None else []
+        if self.missed:
+            found.append(f"{len(self.missed)} ruled tables of the page are no table in the answer")
+        if self.outside > self.most_outside:
+            found.append(f"{self.outside:.0%} of the page's ink is outside of all regions")
+        return found
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, float]:
+        """The better of two answers has the lower one."""
+        return not self.answer.regions, self.answer.defect is not None, len(self.missed), self.outside
+
+
+class WholePageReader:
+    """The `Handler` of pages; see `resources.vllm.client.worker_pool`."""
+
+    def __init__(self, settings: WholePageSettings) -> None:
+        self._settings = settings
+        self._prompt_tokens = PromptTokens()
+        self._pages = self._second_tries = 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def prepare(self, job: WholePageJob) -> PreparedPage:
+        """Decode the page, find its ink and its ruled tables, and make its picture."""
+        import cv2
+
+        started = time.perf_counter()
+        prepared = PreparedPage(job)
+        try:
+            image = Page(job.page_id, job.data).image
+        except UndecodableImage as error:
+            prepared.layout = PageLayout(job.page_id, State.QUARANTINED, str(error))
+            return prepared
+        gray = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
+        if ink_share(gray) < BLANK_SHARE:
+            prepared.layout = PageLayout(job.page_id, State.BLANK)
+            return prepared
+        height, width = gray.shape
+        prepared.size = width, height
+        prepared.ink = PageInk.of(gray)
+        prepared.image = self._picture(crop_pixels(image, (0, 0, width, height)))
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
+
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageLayout, Figures]:
+        """Ask for the page, and once more in halves where the answer is not good and second tries are left."""
+        if ready.layout is not None:
+            return ready.layout, ready.figures
+        assert ready.image is not None
+        self._pages += 1
+        width, height = ready.size
+        try:
+            first = await self._read(ready, client, [(ready.image, (0.0, 0.0, float(width), float(height)))])
+            layout = await self._second_try(ready, client, first) if first.problems else self._layout(ready, first, [])
+        except Unanswered as error:
+            layout = PageLayout(ready.job.page_id, State.FAILED, str(error))
+        ready.figures["requests_repeated"] += client.take_retries()
+        return layout, ready.figures
+
+    async def _second_try(self, ready: PreparedPage, client: Client, first: _Judged) -> PageLayout:
+        """The better one of the answer and that about the two halves of the page."""
+        defect = first.answer.defect
+        if defect is not None and defect.problem in (Problem.REFUSED, Problem.TOO_LARGE):
+            return self._layout(ready, first, first.problems)
+        if self._second_tries >= max(1.0, self._settings.halves_share * self._pages) or not self._settings.halves_share:
+            ready.figures["second_tries_left_out"] += 1
+            why = f"it was not read in halves, which {self._settings.halves_share:.0%} of the pages may be"
+            return self._layout(ready, first, [*first.problems, why])
+        self._second_tries += 1
+        ready.figures["second_tries"] += 1
+        parts = await asyncio.get_running_loop().run_in_executor(None, self._halves, ready.job)
+        second = await self._read(ready, client, parts)
+        both = (first.answer, second.answer)
+        if _agree_on_script(*both):
+            second = self._held_against(ready, _with_texts(second.answer))
+        best = min(first, second, key=lambda judged: judged.rank)
+        ready.figures["second_tries_taken"] += best is second
+        return self._layout(ready, best, best.problems)
+
+    def _halves(self, job: WholePageJob) -> list[tuple[TiledImage, PixelBox]]:
+        """The page cut where a row near its middle has the least ink, each half with its place; no half of paper."""
+        image = Page(job.page_id, job.data).image
+        height, width = image.shape[:2]
+        top, parts = 0, []
+        for strip in strips(crop_pixels(image, (0, 0, width, height)), _HALVES):
+            bottom = top + strip.shape[0]
+            if has_ink(strip):
+                parts.append((self._picture(strip), (0.0, float(top), float(width), float(bottom))))
+            top = bottom
+        return parts
+
+    async def _read(self, ready: PreparedPage, client: Client, parts: Sequence[tuple[TiledImage, PixelBox]]) -> _Judged:
+        answers = await gather_all(self._ask(ready, client, image, frame) for image, frame in parts)
+        answer = answers[0] if len(answers) == 1 else joined(answers)
+        if answer.defect is not None:
+            ready.figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
+        return self._held_against(ready, answer)
+
+    async def _ask(self, ready: PreparedPage, client: Client, image: TiledImage, frame: PixelBox) -> PageAnswer:
+        settings = self._settings
+        _, room = answer_room(Task.TEXT, image.tokens, settings.context)
+        sampling = {"temperature": 0.0, **settings.sampling}
+        body = request_body(await client.model(), settings.prompt, image, room, sampling)
+        ready.figures["requests"] += 1
+        ready.figures["image_tokens"] += image.tokens
+        try:
+            answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, image.tokens)
+        except Refused as error:
+            problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
+            return _no_answer(problem, f"the server refused it: {error}")
+        ready.figures["answer_tokens"] += answer.tokens
+        ready.figures["answer_seconds"] += seconds
+        problem = self._prompt_tokens.problem(settings.prompt, image.tokens, answer.prompt_tokens)
+        if problem is not None:
+            return _no_answer(Problem.REFUSED, problem)
+        return page_answer(answer, frame, settings.scripts)
+
+    def _held_against(self, ready: PreparedPage, answer: PageAnswer) -> _Judged:
+        assert ready.ink is not None
+        by_label = [(region.label, region.bbox) for region in answer.regions if region.place is not Place.NOWHERE]
+        tables = [box for label, box in by_label if label == "table"]
+        pictures = [box for label, box in by_label if label in ("image", "chart")]
+        return _Judged(
+            answer,
+            tuple(ready.ink.missed_tables(tables, pictures)) if answer.regions else (),
+            ready.ink.share_outside(box for _, box in by_label) if answer.regions else 1.0,
+            self._settings.most_outside,
+        )
+
+    def _layout(self, ready: PreparedPage, judged: _Judged, problems: Sequence[str]) -> PageLayout:
+        """The page as its answer has it. What no sound text is known of has none: it is read from its crop."""
+        assert ready.ink is not None
+        page_id, ink, figures = ready.job.page_id, ready.ink, ready.figures
+        if not judged.answer.regions:
+            return PageLayout(page_id, State.FAILED, "; ".join(problems) or "the answer has no region")
+        found = list(judged.answer.regions)
+        boxes = [region.bbox for region in found if region.place is not Place.NOWHERE]
+        added: list[Found] = []
+        if len(boxes) == len(found):
+            # Nothing has the table's text; the recognizer reads it from its crop.
+            added = [Found("table", table, "") for table in judged.missed if not ink.is_read(table, boxes)]
+        outside = ink.share_outside([*boxes, *(table.bbox for table in added)])
+        regions = tuple(self._region(at, region, ink, figures) for at, region in enumerate([*found, *added]))
+        figures["labels_unknown"] += judged.answer.unknown
+        figures["cells_pruned"] += judged.answer.pruned
+        figures["tables_added"] += len(added)
+        figures["ink_outside"] += outside
+        defect = judged.answer.defect
+        # All else that is wrong with an answer is read from crops.
+        lacks = (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside
+        return (
+            PageLayout(page_id, State.PARTIAL, "; ".join(problems), regions)
+            if lacks
+            else PageLayout(page_id, State.OK, None, regions)
+        )
+
+    def _region(self, index: int, found: Found, ink: PageInk, figures: Figures) -> Region:
+        task = self._settings.tasks[found.label]
+        text = found.text if found.text.strip() and found.doubt is None else None
+        if found.doubt is not None:
+            figures["texts_in_doubt"] += 1
+        if text is not None and found.place is Place.NAMED and not ink.has_ink(found.bbox):
+            figures["texts_without_ink"] += 1
+            text = None
+        return Region(index, found.label, task, _SCORE, found.bbox, text=text)
+
+    def _picture(self, pixels: "NDArray[np.uint8]") -> TiledImage:
+        return tiled_image(pixels, made=self._settings.image)
+
+
+def _no_answer(problem: Problem, reason: str) -> PageAnswer:
+    return PageAnswer((), "", Defect(problem, reason, 0))
+
+
+def _agree_on_script(first: PageAnswer, second: PageAnswer) -> bool:
+    """Whether two answers are in the same unexpected script and say nearly the same: then it is printed."""
+    defects = (first.defect, second.defect)
+    is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
+    return is_script and confirmed(Problem.SCRIPT, first.text, second.text, Task.TEXT)
+
+
+def _with_texts(answer: PageAnswer) -> PageAnswer:
+    """An answer whose script is confirmed."""
+    regions = (replace(region, doubt=None) if region.doubt is Problem.SCRIPT else region for region in answer.regions)
+    return replace(answer, regions=tuple(regions), defect=None)

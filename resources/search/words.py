@@ -1,0 +1,124 @@
+"""The pages that share words with a query: BM25 over the texts of all shards, in one file that is memory-mapped."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.fingerprints import fingerprint
+from resources.retrieval import morphemes
+from resources.retrieval.bm25 import Bm25, Bm25Index
+from resources.retrieval.token_tables import TOKENS, made_from, tokenised
+from resources.search.arrow_cache import ArrowCache
+from resources.search.nearest import Neighbour, Pages, rows_of
+from resources.search.tables import SearchedTables
+from resources.states import MADE
+from resources.store.corpus_tables import TABLES
+
+TEXTS = TABLES.texts.name
+"""The table whose words are searched."""
+_ALL = "all"
+"""The index is of all shards: how rare a word is depends on each of them."""
+_MANY = 500
+"""Pages of a shard whose words take some seconds to find: a person is told."""
+_SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
+
+
+@dataclass(frozen=True)
+class Words:
+    """The index of the words, and the pages that it numbers: those with text, in corpus order."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return self._index.count
+
+    def best(self, words: list[str], count: int, pages: Pages | None = None) -> tuple[list[Neighbour], float]:
+        """At most `count` pages with a word of the query, the best first, equal ones in corpus order; and their match.
+
+        The match is the best page's score as a share of what a page could have at most, from 0 to 1. `pages` names
+        those of a shard that are searched.
+        """
+        scores = self._index.scores(words)
+        for shard, ids, start in self._parts() if pages is not None else ():
+            rows = rows_of(ids, shard, pages)
+            if rows is not None:
+                kept = np.zeros(ids.num_rows, bool)
+                kept[rows] = True
+                scores[start : start + ids.num_rows][~kept] = 0
+        most = self._index.most(words)
+        match = float(scores.max(initial=0.0)) / most if most else 0.0
+        found = np.flatnonzero(scores)
+        if len(found) > count:
+            # Of equal pages at the end of the ranking any are found.
+            found = found[np.argpartition(-scores[found], count - 1)[:count]]
+        best = found[np.lexsort((found, -scores[found]))]
+        shards = np.searchsorted(self._ends, best, side="right").tolist()
+        ids = self._ids.take(pa.array(best)).to_pylist()
+        ranked = zip(shards, ids, scores[best].tolist(), strict=True)
+        return [Neighbour(self._shards[at]["shard"], page_id, score) for at, page_id, score in ranked], match
+
+    @cached_property
+    def _index(self) -> Bm25Index:
+        return Bm25Index(self.table)
+
+    @cached_property
+    def _shards(self) -> list[dict[str, Any]]:
+        return self.table["shards"][0].as_py()
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([shard["pages"] for shard in self._shards], dtype=np.int64)
+
+    @cached_property
+    def _ids(self) -> pa.Array:
+        return self.table["page_ids"].chunk(0).flatten()
+
+    def _parts(self) -> Iterator[tuple[str, pa.Table, int]]:
+        """(shard, its pages as a table of `page_id`, the number of the first)."""
+        for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
+            start = end - shard["pages"]
+            yield shard["shard"], pa.table({"page_id": self._ids.slice(start, shard["pages"])}), start
+
+
+class WordLookup:
+    """The words of the tables as they are at the time of the call. `say` is told what takes long."""
+
+    def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None]) -> None:
+        self._store, self._cache, self._say = store, cache, say
+        self._open: tuple[str, Words] | None = None
+
+    def refreshed(self, versions: Mapping[str, str]) -> Words:
+        """The words of the shards whose tables of texts have these versions, in their order."""
+        tokenizer = [morphemes.VERSION.number, morphemes.tokenizer()]
+        version = fingerprint([list(versions.items()), tokenizer])
+        if self._open is None or self._open[0] != version:
+            table = self._cache.get("words", _ALL, version, lambda: self._made(versions, tokenizer))
+            self._open = version, Words(table)
+        return self._open[1]
+
+    def _made(self, versions: Mapping[str, str], tokenizer: list[object]) -> pa.Table:
+        bm25, shards, page_ids = Bm25(), [], []
+        for shard, version in versions.items():
+            stamp = fingerprint([version, tokenizer])
+            table = self._cache.get("tokens", shard, stamp, lambda shard=shard: self._tokens(shard))
+            for page, tokens in enumerate(table["tokens"], len(page_ids)):
+                bm25.add(page, tokens.as_py())
+            page_ids += table["page_id"].to_pylist()
+            shards.append({"shard": shard, "pages": table.num_rows})
+        index = bm25.index().table
+        index = index.append_column("page_ids", pa.array([page_ids], pa.large_list(pa.string())))
+        return index.append_column("shards", pa.array([shards], _SHARDS))
+
+    def _tokens(self, shard: str) -> pa.Table:
+        """The words of a shard's pages, as `retrieval_scores` found them where they are of these texts."""
+        texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
+        if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == made_from(texts):
+            return self._store.read(TOKENS, shard)
+        if texts.num_rows >= _MANY:
+            self._say(f"finding the words of {texts.num_rows:,} pages of {shard}, once")
+        return tokenised(texts)

@@ -1,0 +1,109 @@
+"""What the engines counted in a run: tokens by page, second tries and what they brought, what was left out. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import mean, median
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ANSWER_TOKENS = "answer_tokens"
+"""Tokens that a model wrote for a row."""
+COUNTED = {
+    "requests": "requests",
+    "image_tokens": "image tokens",
+    ANSWER_TOKENS: "answer tokens",
+    "second_tries": "second tries",
+    "second_tries_taken": "of them taken",
+    "second_tries_left_out": "second tries left out",
+    "answers_loop": "loops",
+    "answers_cut": "cut answers",
+    "answers_empty": "empty answers",
+    "answers_runaway": "runaway answers",
+    "regions_reused": "answers reused",
+    "cells_pruned": "cells pruned",
+    "tables_dropped": "tables dropped",
+    "regions_blank": "blank regions",
+    "regions_failed": "failed regions",
+    "rows_blank": "blank",
+    "rows_partial": "partial",
+    "rows_failed": "failed",
+    "rows_quarantined": "quarantined",
+}
+"""The figures of a summary, with their names for a person; engines count more, which the UI shows."""
+_LISTED = 5
+"""Rows with the most tokens that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over the rows of which something was counted, and the answer tokens of each row that has some."""
+
+    rows: int
+    counted: Mapping[str, float]
+    tokens: Mapping[str, int]
+
+    @property
+    def most_tokens(self) -> list[tuple[str, int]]:
+        """(id, tokens) of the rows with the longest answers, the longest first."""
+        return sorted(self.tokens.items(), key=lambda each: (-each[1], each[0]))[:_LISTED]
+
+    def figures(self) -> dict[str, float]:
+        """The sums by name, and what a row usually and at most has of tokens."""
+        known = {name: self.counted[name] for name in COUNTED if self.counted.get(name)}
+        if not self.tokens:
+            return known
+        each = list(self.tokens.values())
+        return {**known, "tokens_per_row": mean(each), "tokens_median": median(each), "tokens_most": max(each)}
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRun:
+    """What one run did for one asset: rows whose cost is known, their seconds, when it ended, and what was counted."""
+
+    run_id: str
+    ended: datetime
+    rows: int
+    seconds: float
+    summary: Summary | None
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
+    """The summary of rows by their (id, fingerprint); None where nothing was counted."""
+    counted: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for (row_id, _), each in figures.items():
+        counted.update(each)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        if each.get(ANSWER_TOKENS):
+            tokens[row_id] += int(each[ANSWER_TOKENS])
+    rows = sum(1 for each in figures.values() if each)
+    return Summary(rows, dict(counted), dict(tokens)) if rows else None
+
+
+def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
+    """What each run of a ledger of one asset did, the newest first and no more than `most`.
+
+    Rows of unknown cost are left out.
+    """
+    known = ledger.filter(pc.field("seconds").is_valid())
+    ended = known.group_by("run_id").aggregate([("made_at", "max")]).sort_by([("made_at_max", "descending")])
+    return [
+        _run(run["run_id"], run["made_at_max"], known.filter(pc.field("run_id") == run["run_id"]))
+        for run in ended.slice(0, most).to_pylist()
+    ]
+
+
+def _run(run_id: str, ended: datetime, rows: pa.Table) -> AssetRun:
+    counted = {
+        (row["row_id"], row["fingerprint"]): json.loads(row["figures"])
+        for row in rows.select(["row_id", "fingerprint", "figures"]).to_pylist()
+        if row["figures"]
+    }
+    return AssetRun(run_id, ended, rows.num_rows, float(rows["seconds"].to_numpy().sum()), summed(counted))

@@ -1,0 +1,230 @@
+"""The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+from fsspec.implementations.local import LocalFileSystem
+
+from resources.errors import StoreError, TableBusy
+from resources.files import cannot_write, replace_bytes, write_new
+from resources.fingerprints import fingerprint
+from resources.store.append_log import AppendLog
+from resources.store.journal import Journal
+from resources.store.versions import FOLDER, Version, Versions
+
+JOURNAL = ".journal"
+"""Folder of the rows that are finished while their table is not."""
+_METADATA_PREFIX = b"kopub."
+_COMPRESSION = "zstd"
+KEPT = 2
+"""Replaced tables that are kept of each."""
+
+
+class TableStore:
+    """Tables under `url`, at `<asset>/<shard>.parquet`; any fsspec URL or folder.
+
+    A table is published by one rename (local) or one upload (object storage): a writer that is
+    killed leaves the old table or the new one. Asset and shard names are the platform's own,
+    never taken from page data. One that replaces a table of another recipe keeps it as a version,
+    in `.versions/<asset>/<shard>/`.
+    """
+
+    url: str
+    keep_versions: int
+
+    def __init__(self, url: str, keep_versions: int = KEPT) -> None:
+        self.url, self.keep_versions = url, keep_versions
+
+    def has(self, asset: str, shard: str) -> bool:
+        return bool(self._fs.exists(self._path(asset, shard)))
+
+    def published(self, asset: str) -> dict[str, str]:
+        """The shards whose table has been made, each with what tells its file from the one it replaced."""
+        fs, folder = self._fs, f"{self._root}/{asset}"
+        fs.invalidate_cache()
+        files = fs.ls(folder, detail=True) if fs.exists(folder) else []
+        return {
+            PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
+            for file in files
+            if file["name"].endswith(".parquet")
+        }
+
+    def read(
+        self, asset: str, shard: str, columns: Sequence[str] | None = None, version: str | None = None
+    ) -> pa.Table:
+        """The table, or only `columns` of it; the one now, or the kept `version` of that recipe.
+
+        Raises `StoreError` when it has not been made yet, or is not kept.
+        """
+        # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
+        with (
+            self._reading(asset, shard, version) as file,
+            pq.ParquetFile(file, pre_buffer=True) as table,
+        ):
+            if columns is None:
+                return table.read()
+            if absent := set(columns) - set(table.schema_arrow.names):
+                raise pa.ArrowInvalid(f"no column {', '.join(sorted(absent))}")
+            return table.read(list(columns)).select(list(columns))
+
+    def open(self, asset: str, shard: str) -> pq.ParquetFile:
+        """The table as an open file, for single rows of it. Raises `StoreError`."""
+        path = self._path(asset, shard)
+        with self._told(asset, shard, None):
+            return pq.ParquetFile(pa.OSFile(path) if self._is_local else self._fs.open(path, "rb"))
+
+    def rows(self, asset: str, shard: str) -> int:
+        with self._reading(asset, shard) as file:
+            return pq.read_metadata(file).num_rows
+
+    def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
+        """The columns of the table with their types; no row is read."""
+        return self._stored_schema(asset, shard)
+
+    def columns(self, asset: str, shard: str) -> list[str]:
+        return self.arrow_schema(asset, shard).names
+
+    def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
+        """The metadata the table was written with."""
+        return _written_with(self._stored_schema(asset, shard, version).metadata)
+
+    def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
+        """The rows of the table and its metadata, in one look."""
+        with self._reading(asset, shard) as file:
+            footer = pq.read_metadata(file)
+        return footer.num_rows, _written_with(footer.metadata)
+
+    def versions(self, asset: str, shard: str) -> list[Version]:
+        """The tables that are kept besides the one now, newest first. Raises `StoreError` when one is damaged."""
+        now = self.metadata(asset, shard).get("recipe") if self.has(asset, shard) else None
+        kept = self._versions(asset, shard)
+        found = []
+        for recipe in kept.found():
+            if recipe != now:
+                with self._told(asset, shard, recipe):
+                    found.append(kept.describe(recipe))
+        return found
+
+    def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
+        """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
+        path, versions = self._path(asset, shard), self._versions(asset, shard)
+        recipe = metadata.get("recipe", "")
+        if self.keep_versions and self.has(asset, shard):
+            with self._told(asset, shard, None):
+                versions.keep(path, recipe)
+        stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
+        self._put(path, table.replace_schema_metadata(stamped), replace_bytes)
+        versions.prune(self.keep_versions, recipe)
+
+    def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
+        """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
+        if self.has(asset, shard) and self.metadata(asset, shard) == metadata:
+            stored = self.read(asset, shard)
+            if stored.schema.equals(table.schema) and stored.equals(table):
+                return
+        self.write(asset, shard, table, metadata)
+
+    @contextmanager
+    def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
+        """Let one process at a time make a table; others wait, or raise `TableBusy` at once without `wait`.
+
+        It may end in another thread. Object storage has no lock: the last writer wins.
+        """
+        if not self._is_local:
+            yield
+            return
+        lock = f"{self._root}/.locks/{asset}.{shard}.lock"
+        try:
+            os.makedirs(os.path.dirname(lock), exist_ok=True)
+            guard = FileLock(lock, thread_local=False).acquire(blocking=wait)
+        except Timeout:
+            raise TableBusy(f"{asset} of {shard} is being made by another run") from None
+        except OSError as error:
+            raise StoreError(cannot_write(lock, error)) from error
+        with guard:
+            yield
+
+    def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
+        return Journal(self.parts(JOURNAL, asset, shard), schema)
+
+    def location(self, asset: str, shard: str | None = None) -> str:
+        """Path or URL of a table, or of the folder of all tables of an asset."""
+        inside = f"/{asset}" if shard is None else f"/{asset}/{shard}.parquet"
+        return self._fs.unstrip_protocol(self._root + inside).removeprefix("file://")
+
+    def parts(self, *folder: str) -> AppendLog:
+        """Small tables beside the store's own, in a folder that begins with a dot."""
+        return AppendLog(
+            self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new)
+        )
+
+    @property
+    def _fs(self) -> fsspec.AbstractFileSystem:
+        return fsspec.core.url_to_fs(self.url)[0]
+
+    @property
+    def _is_local(self) -> bool:
+        return isinstance(self._fs, LocalFileSystem)
+
+    @property
+    def _root(self) -> str:
+        return fsspec.core.url_to_fs(self.url)[1].rstrip("/")
+
+    def _path(self, asset: str, shard: str) -> str:
+        return f"{self._root}/{asset}/{shard}.parquet"
+
+    def _versions(self, asset: str, shard: str) -> Versions:
+        return Versions(self._fs, f"{self._root}/{FOLDER}/{asset}/{shard}")
+
+    def _stored_schema(self, asset: str, shard: str, version: str | None = None) -> pa.Schema:
+        with self._reading(asset, shard, version) as file:
+            return pq.read_schema(file)
+
+    @contextmanager
+    def _reading(self, asset: str, shard: str, version: str | None = None) -> Iterator[Any]:
+        with self._told(asset, shard, version):
+            path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
+            # A local file by Arrow itself: its threads may outlive a command, and must not need Python then.
+            with pa.OSFile(path) if self._is_local else self._fs.open(path, "rb") as file:
+                yield file
+
+    @contextmanager
+    def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
+        """What is missing or damaged, in the words of the platform."""
+        try:
+            yield
+        except FileNotFoundError:
+            if version is None:
+                raise StoreError(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+            raise StoreError(f"{asset} of {shard} is not kept at recipe {version}") from None
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
+            then = f" and materialize {asset} again" if version is None else ", it is only an old version"
+            raise StoreError(f"{path} is not a readable table ({error}): delete it{then}") from None
+
+    def _put(self, path: str, table: pa.Table, write_local: Callable[[Path, pa.Buffer], object]) -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression=_COMPRESSION)
+        fs, content = self._fs, sink.getvalue()
+        if isinstance(fs, LocalFileSystem):
+            write_local(Path(path), content)
+            return
+        try:
+            fs.pipe_file(path, content.to_pybytes())
+        except OSError as error:
+            raise StoreError(cannot_write(path, error)) from error
+
+
+def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {
+        key.removeprefix(_METADATA_PREFIX).decode(): value.decode()
+        for key, value in (stored or {}).items()
+        if key.startswith(_METADATA_PREFIX)
+    }

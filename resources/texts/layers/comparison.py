@@ -1,0 +1,103 @@
+"""How far the reading of a page is from the text layer of its PDF. Pure."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import pyarrow as pa
+from rapidfuzz.distance import Levenshtein
+
+from resources.pages.documents.text_layer import Mark, TextLayer, Word
+from resources.recognition.readings import RegionText
+from resources.states import State
+from resources.texts.layers.lines import lines_of, text_of
+from resources.texts.layers.region_words import outside_of, words_of_regions
+from resources.texts.plain_text import page_text
+from resources.texts.text_quality import Doubt, ramp
+
+SOUND, UNSOUND = "sound", "unsound"
+"""What a layer is, in `parsed_texts`."""
+
+_FEWEST = 20
+"""Letters and digits from which a distance says something."""
+_MOST_BARE = 0.25
+"""Share of a region's ink without a word, from which the layer does not hold the region."""
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+_TABLE = "table"
+_DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)
+"""From which distance, and share of letters in no region, a page is doubted, and where the doubt is certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a reading and a sound layer say of the same regions.
+
+    `distance` is edits to the longer text, 0 to 1, over letters and digits; None where there are too few to tell.
+    `outside` is the share of the layer's letters that stand in no region.
+    """
+
+    distance: float | None
+    outside: float
+
+    def doubts(self) -> list[Doubt]:
+        """What speaks against the reading."""
+        far = self.distance or 0.0
+        return [
+            Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
+            Doubt(
+                "layer",
+                ramp(self.outside, *_OUTSIDE),
+                f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
+            ),
+        ]
+
+
+def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
+    """`boxes` are those of the readings, in pixels. Failed regions, formulas and pictures are left out.
+
+    Regions are compared one by one, so the order of reading plays no part. A table's cells may stand in another
+    order: of it the letters count that only one of the two has.
+    """
+    edits = longest = 0
+    for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
+        told = _letters(page_text([reading]))
+        printed = _letters(text_of(lines_of(within.words)))
+        was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
+        if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
+            measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
+            edits += measure(told, printed)
+            longest += max(len(told), len(printed))
+    return Comparison(edits / longest if longest >= _FEWEST else None, _outside(layer, boxes))
+
+
+def layer_figures(table: pa.Table) -> dict[str, float]:
+    """Of a `parsed_texts` table: its pages with a sound and an unsound layer, and the usual distance.
+
+    Nothing where no page was held against a layer.
+    """
+    counted = Counter(filter(None, table["text_layer"].to_pylist()))
+    if not counted:
+        return {}
+    distances = [distance for distance in table["text_layer_distance"].to_pylist() if distance is not None]
+    usual = {"text_layer_distance": median(distances)} if distances else {}
+    return {"text_layers_sound": counted[SOUND], "text_layers_unsound": counted[UNSOUND], **usual}
+
+
+def _unshared(a: str, b: str) -> int:
+    return max((Counter(a) - Counter(b)).total(), (Counter(b) - Counter(a)).total())
+
+
+def _outside(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> float:
+    every, outside = (_count(words) for words in (layer.words, outside_of(layer, boxes)))
+    return outside / every if outside >= _FEWEST else 0.0
+
+
+def _count(words: Sequence[Word]) -> int:
+    return sum(len(_letters(word.text)) for word in words if not word.marks & Mark.NO_INK)
+
+
+def _letters(text: str) -> str:
+    """Letters and digits: blanks, punctuation and markup are matters of form."""
+    return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())

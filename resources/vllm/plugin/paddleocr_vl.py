@@ -1,0 +1,139 @@
+"""PaddleOCR-VL's vision encoder for vLLM: all pictures of a step in one pass, and the host ahead of the GPU.
+
+vLLM's own encodes one picture after the other, interpolates the learned positions for each, computes cosines and
+sines in each of 27 layers and asks the GPU for the longest sequence there. Here the pictures are packed, everything
+is computed on the host before the first layer and copied from pinned memory, and a layer is eleven kernels.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch  # noqa: TID253 - a model's module is only imported by the server
+from torch.nn import functional  # noqa: TID253
+from vllm.config import VllmConfig  # noqa: TID253
+from vllm.logger import init_logger  # noqa: TID253
+from vllm.model_executor.models.paddleocr_vl import (  # noqa: TID253
+    PaddleOCRImagePixelInputs,
+    PaddleOCRVLForConditionalGeneration,
+    Projector,
+    SiglipAttention,
+    SiglipVisionEmbeddings,
+    SiglipVisionTransformer,
+)
+from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: TID253
+
+from resources.vllm.plugin.host_ahead import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
+from resources.vllm.plugin.rope import rope
+
+_log = init_logger(f"vllm.{__name__}")
+
+_NEED_LONGEST = frozenset(
+    {AttentionBackendEnum.FLASH_ATTN, AttentionBackendEnum.ROCM_AITER_FA, AttentionBackendEnum.TRITON_ATTN}
+)
+"""Backends of attention that are told the longest sequence."""
+
+
+@lru_cache(maxsize=KNOWN_GRIDS)
+def neighbours(length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each of `length` patches along a side, two of `side` learned positions and the weight of the second.
+
+    (length, 2) and (length,): bilinear interpolation, pixels as areas, as `torch.nn.functional.interpolate` has it.
+    """
+    scale = np.float32(side) / np.float32(length)
+    place = np.maximum((np.arange(length, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5), 0)
+    first = np.minimum(place.astype(np.int64), side - 1)
+    return np.stack([first, np.minimum(first + 1, side - 1)], 1), place - first.astype(np.float32)
+
+
+@lru_cache(maxsize=KNOWN_GRIDS)
+def raster(grid: Grid, merge: int) -> np.ndarray:
+    """Where the patches of a picture, in the order of `positions`, are among its rows of patches; (patches,)."""
+    frames, rows, columns = grid
+    places = positions(grid, merge).astype(np.int64)
+    frame = np.repeat(np.arange(frames), rows * columns)
+    return (frame * rows + places[:, 0]) * columns + places[:, 1]
+
+
+def learned(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """The four of `side` x `side` learned positions around each patch and their weights, (patches, 4) each."""
+    places = positions(grid, merge)
+    (rows, down), (columns, across) = neighbours(grid[1], side), neighbours(grid[2], side)
+    row, column = rows[places[:, 0]], columns[places[:, 1]]
+    lower, right = down[places[:, 0]], across[places[:, 1]]
+    corners = (row[:, :, None] * side + column[:, None, :]).reshape(-1, 4)
+    vertical, horizontal = np.stack([1 - lower, lower], 1), np.stack([1 - right, right], 1)
+    return corners, (vertical[:, :, None] * horizontal[:, None, :]).reshape(-1, 4)
+
+
+def encode(
+    tower: SiglipVisionTransformer, projector: Projector, pictures: Sequence[torch.Tensor], grids: Sequence[Grid]
+) -> tuple[torch.Tensor, ...]:
+    """The tokens (patches / 4, width) of each picture, given as its patches (patches, 3, 14, 14)."""
+    merge, _ = projector.merge_kernel_size
+    device = tower.embeddings.patch_embedding.weight.device
+    sequences = ends(grids)
+    # On the host, so that reading it in every layer waits for nothing.
+    longest = None
+    if tower.encoder.attn_backend in _NEED_LONGEST:
+        longest = torch.from_numpy(np.diff(sequences)).max()
+    places = on_device(np.concatenate([positions(grid, merge) for grid in grids]), device)
+    angles = tower.encoder.rotary_pos_emb(max(max(grid[1:]) for grid in grids))[places].flatten(1).float()
+    rotation = angles.cos(), angles.sin()
+    ends_there = on_device(sequences, device)
+    x = _embedded(tower.embeddings, pictures, grids, merge)
+    for layer in tower.encoder.layers:
+        x = x + _attended(layer.self_attn, layer.layer_norm1(x), rotation, ends_there, longest)
+        x = x + layer.mlp(layer.layer_norm2(x))
+    x = projector.pre_norm(tower.post_layernorm(x)).view(-1, projector.hidden_size)
+    x = projector.linear_2(projector.act(projector.linear_1(x)))
+    return x.split([frames * rows * columns // merge**2 for frames, rows, columns in grids])
+
+
+def _embedded(
+    embeddings: SiglipVisionEmbeddings, pictures: Sequence[torch.Tensor], grids: Sequence[Grid], merge: int
+) -> torch.Tensor:
+    """The patches of all pictures in the order of `positions`, with their learned positions; (patches, width)."""
+    patch, table = embeddings.patch_embedding, embeddings.position_embedding.weight
+    pixels = torch.cat(tuple(pictures)).to(table.device, table.dtype, non_blocking=True).flatten(1)
+    counts = np.cumsum([0, *(frames * rows * columns for frames, rows, columns in grids)])
+    order = np.concatenate([start + raster(grid, merge) for start, grid in zip(counts, grids, strict=False)])
+    pixels = pixels.index_select(0, on_device(order, table.device))
+    side = round(len(table) ** 0.5)
+    corners, weights = (np.concatenate(each) for each in zip(*(learned(g, merge, side) for g in grids), strict=True))
+    around = functional.embedding_bag(
+        on_device(corners, table.device),
+        table.float(),
+        per_sample_weights=on_device(weights, table.device),
+        mode="sum",
+    )
+    return functional.linear(pixels, patch.weight.flatten(1), patch.bias) + around.to(table.dtype)
+
+
+def _attended(
+    attention: SiglipAttention,
+    x: torch.Tensor,
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    sequences: torch.Tensor,
+    longest: torch.Tensor | None,
+) -> torch.Tensor:
+    heads, width = attention.num_attention_heads_per_partition, attention.hidden_size_per_attention_head
+    qkv, _ = attention.qkv_proj(x)
+    rope(qkv, *rotation, heads)
+    query, key, value = qkv.view(1, len(x), 3, heads, width).unbind(2)
+    context = attention.attn(query=query, key=key, value=value, cu_seqlens=sequences, max_seqlen=longest)
+    return attention.out_proj(context.reshape(len(x), -1))[0]
+
+
+class PaddleOcrVl(PlacesFromHost, PaddleOCRVLForConditionalGeneration):
+    """PaddleOCR-VL with this encoder; everything else is vLLM's."""
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
+        _log.info("PaddleOCR-VL has the encoder of %s", __name__)
+
+    def _process_image_input(self, image_input: PaddleOCRImagePixelInputs) -> tuple[torch.Tensor, ...]:
+        # vLLM keeps the sizes on the host.
+        sizes = [grid.tolist() for grid in image_input.image_grid_thw]
+        grids: list[Grid] = [(frames, rows, columns) for frames, rows, columns in sizes]
+        return encode(self.visual.vision_model, self.mlp_AR, tuple(image_input.pixel_values), grids)

@@ -1,0 +1,97 @@
+"""A layout engine that reads: its texts are taken into `ocr_results`, and another `reread` reads them again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from kopub_assets.upgrades.plan import Standing
+from kopub_assets.upgrades.stale_scan import survey
+from resources.code_version import CodeVersion
+from resources.layout.regions import PageLayout, Task
+from resources.pages.page import Page
+from resources.store.footer_cache import FooterCache
+from tests.doubles.engines import OneRegionLayout, SlowReader
+from tests.support.corpora import pages
+from tests.support.harness import Platform
+
+TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
+
+
+class ReadingLayout(OneRegionLayout):
+    """Reads all regions of a page but the second one; the third is a table."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.reading", {1: "a double"})
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for layout in super().detect(pages):
+            first, second, third = layout.regions
+            read = (
+                replace(first, text=f"laid out {layout.page_id}"),
+                second,
+                replace(third, label="table", task=Task.TABLE, text="<table><tr><td>1</td></tr></table>"),
+            )
+            yield replace(layout, regions=read)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    platform.engines["layout"] = ReadingLayout(diary=str(tmp_path / "layout.diary"), regions=3)
+    return platform
+
+
+def reader(platform: Platform, **fields: Any) -> SlowReader:
+    return SlowReader(diary=str(platform.home / "recognition.diary"), **fields)
+
+
+def origins(platform: Platform) -> list[str]:
+    return [region["origin"] for region in platform.rows("ocr_results")["a_1"]["regions"]]
+
+
+def test_texts_of_the_layout_flow_on_and_every_region_has_its_origin(platform: Platform):
+    result = platform.run(TEXTS)
+    assert result.success
+    assert origins(platform) == ["layout", "recognizer", "layout"]
+    assert platform.rows("parsed_texts")["a_2"]["text"] == "laid out a_2\n\nread a_2\n\n1"
+    (made,) = result.asset_materializations_for_node("ocr_results")
+    counted: Any = made.metadata["regions_by_origin"].value
+    assert counted == {"recognizer": 2, "layout": 4, "text_layer": 0, "not_read": 0}
+    assert sum(counted.values()) == made.metadata["regions"].value
+
+
+def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_else(platform: Platform):
+    assert platform.run(TEXTS).success
+    layouts, diary = platform.rows("layout_regions"), len(platform.diary("layout").pages)
+    platform.engines["recognition"] = reader(platform, reread=["table"])
+    surveyed = survey(platform.resources(), FooterCache(platform.store))
+    # Of two pages, the region without a text and the table that is to be read again.
+    (plan,) = [plan for plan in surveyed.plans() if plan.asset == "ocr_results"]
+    assert (plan.pages, plan.regions) == (2, 4)
+    found = surveyed.standings
+    assert {asset: found[asset]["shard_00"] for asset in TEXTS.split(",")} == {
+        "raw_pages": Standing.CURRENT,
+        "layout_regions": Standing.CURRENT,
+        "ocr_results": Standing.STALE,
+        "parsed_texts": Standing.PERHAPS,
+    }
+    assert platform.run(TEXTS).success
+    assert origins(platform) == ["layout", "recognizer", "recognizer"]
+    assert platform.rows("layout_regions") == layouts
+    assert len(platform.diary("layout").pages) == diary
+
+
+def test_a_changed_text_of_the_layout_is_another_row(platform: Platform):
+    assert platform.run(TEXTS).success
+    before = platform.rows("ocr_results")["a_1"]["fingerprint"]
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), regions=3)
+    assert platform.run(TEXTS).success
+    assert platform.rows("ocr_results")["a_1"]["fingerprint"] != before
+    assert origins(platform) == ["recognizer"] * 3
+
+
+def test_a_task_that_nobody_reads_is_refused():
+    with pytest.raises(Exception, match="'skip' is not read; name some of text, table, formula"):
+        SlowReader(diary="", reread=["skip"])

@@ -1,0 +1,124 @@
+"""What a command loads before it begins: one that reads tables needs neither Dagster nor a model library."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kopub_cli.main import app
+from resources.config.located import locate
+from resources.config.profile import SECTIONS, VALUES
+from resources.config.section_names import SECTIONS as NAMES
+from resources.config.section_names import VALUES as NAMED_VALUES
+from resources.config.settings import ROOT, read_settings
+from resources.errors import ConfigError
+from resources.printable import counted
+from tests.cli.test_cli import environment_of, run
+from tests.search.test_search import made
+
+HEAVY = ("cv2", "datasets", "kiwipiepy", "scipy", "sklearn", "tesserocr", "torch", "transformers", "usearch", "vllm")
+_GROUPS = ("evaluate", "serve")
+LISTS = """
+import json, sys
+from kopub_cli.main import main
+for command in json.loads(sys.argv[1]):
+    sys.argv = ["kopub", *command]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, command
+    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
+
+
+def loaded(home: Path, *commands: str) -> list[set[str]]:
+    """The packages that are loaded after each of the commands, which run one after the other in one process."""
+    asked = json.dumps([command.split() for command in commands])
+    process = subprocess.run(
+        [sys.executable, "-c", LISTS, asked],
+        cwd=ROOT,
+        env=environment_of(home) | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return [set(json.loads(line)) for line in process.stderr.splitlines()]
+
+
+@pytest.mark.services
+def test_commands_load_no_more_than_they_need(tmp_path: Path):
+    made(tmp_path)
+    light = ("--help", "--version", "index -h", "serve status", "shards", "evaluate list", "costs", "doubts")
+    found = loaded(tmp_path, *light, "status")
+    assert not {"pyarrow", "numpy", "dagster"} & found[light.index("serve status")]
+    for command, packages in zip(light, found, strict=False):
+        assert not {"dagster", "pandas", *HEAVY} & packages, command
+    assert not {"pandas", *HEAVY} & found[-1], "status loads Dagster for the recipes of the engines, and no library"
+
+
+def test_the_sections_are_those_of_a_profile():
+    assert (set(NAMES), tuple(NAMED_VALUES)) == (set(SECTIONS), VALUES)
+
+
+@pytest.mark.parametrize("url", ["", "elsewhere", "memory://tables"])
+def test_tables_are_found_where_the_profile_puts_them(tmp_path: Path, url: str):
+    environ = {"KOPUB_HOME": str(tmp_path)} | ({"KOPUB_STORE__URL": url} if url else {})
+    settings, located = read_settings(environ), locate(environ)
+    assert (located.home, located.profile_name) == (settings.home, settings.profile_name)
+    assert located.store_url == settings.store.url
+
+
+def test_a_store_in_the_file_of_the_profile(tmp_path: Path):
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("layout: {engine: cpu}\nstore: {url: memory://mine, keep_versions: 0}\n")
+    environ = {"KOPUB_HOME": str(tmp_path), "KOPUB_PROFILE": str(profile)}
+    assert (locate(environ).store_url, locate(environ).profile_name) == ("memory://mine", "mine")
+    assert locate(environ | {"KOPUB_STORE": '{"url": "memory://other"}'}).store_url == "memory://other"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("KOPUB_STOR__URL", "x", "KOPUB_STOR__URL is no setting"),
+        ("KOPUB_STORE__URL", "nosuch://x", "profile cpu: store.url: 'nosuch://x' has the unknown protocol"),
+        ("KOPUB_PROFILE", "cpuu", r"KOPUB_PROFILE is 'cpuu' \(did you mean cpu\?\)"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, name: str, value: str, line: str):
+    with pytest.raises(ConfigError, match=line):
+        locate({"KOPUB_HOME": str(tmp_path), name: value})
+    assert name not in os.environ
+
+
+@pytest.mark.services
+def test_every_command_that_prints_a_table_prints_json(tmp_path: Path):
+    """The keys are those of docs/json.md."""
+    home = made(tmp_path).home
+    documented = {
+        line.split("|")[1].strip().strip("`"): re.findall(r"`([a-z_]+)`", line.split("|")[2])
+        for line in (ROOT / "docs" / "json.md").read_text("utf-8").splitlines()
+        if line.startswith("| `kopub ")
+    }
+    for command in ("shards", "plan", "status", "costs", "search 밝기", "lineage a_1", "evaluate list", "serve status"):
+        ran = run(home, "kopub", *command.split(), "--json")
+        assert ran.returncode == 0, ran.stderr
+        value, name = json.loads(ran.stdout), " ".join(command.split()[: 1 + (command.split()[0] in _GROUPS)])
+        for one in value if isinstance(value, list) else [value]:
+            assert list(one) == documented[f"kopub {name}"][: len(one)], command
+
+
+def test_help_is_in_the_order_of_work():
+    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    wanted = ["run", "index", "status", "search", "doubts", "diff", "publish", "verify", "doctor"]
+    assert [name for name in names if name in wanted] == wanted
+    assert all(command.rich_help_panel for command in app.registered_commands)
+
+
+def test_a_number_of_things_in_words():
+    assert [counted(count, "page") for count in (0, 1, 2, 40_781)] == ["0 pages", "1 page", "2 pages", "40,781 pages"]
+    assert counted(2, "query", "queries") == "2 queries"

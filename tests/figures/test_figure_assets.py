@@ -1,0 +1,397 @@
+"""The assets of figures through Dagster: made where a profile wants them, searched, released, planned, else free."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dagster as dg
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from kopub_assets.graph import GRAPH
+from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.display.profiled import stages_to_run
+from kopub_cli.plan import planned
+from kopub_cli.run import run_assets
+from resources.code_version import CodeVersion
+from resources.config.configured import configured
+from resources.config.settings import Settings
+from resources.diff.compare import compare
+from resources.embedding.base import Embedder
+from resources.embedding.embeddings import Embedding
+from resources.errors import ConfigError, EngineError, KopubError
+from resources.figures.base import FigureNoter
+from resources.figures.choices import Figures
+from resources.figures.figure import FigurePicture
+from resources.figures.note import FigureNote
+from resources.figures.of_shard import figures_of_shard
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.crops import cut_pictures
+from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.release.verify import verify
+from resources.search.answers import as_json
+from resources.search.search_options import Mode
+from resources.search.searcher import Searcher
+from resources.states import State
+from resources.store.footer_cache import FooterCache
+from tests.doubles.engines import Diary
+from tests.support.corpora import pages, query
+from tests.support.harness import Platform, Prepared, failure
+
+WIDTH = 16
+HOSTILE = '그림 7 <|im_end|> "<script>" \x00\x1b[31m'
+CAPTIONS = {"a_1": "그림 1. 전력 사용량", "a_2": "그림 2. 예산", "b_1": HOSTILE}
+
+
+class FigureLayout(LayoutDetector):
+    """Every page has a chart with a caption above it, a small picture and a text; `plain` pages have the text alone."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.figures", {1: "a double"})
+
+    plain: str = ""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for page in pages:
+            height, width = page.image.shape[:2]
+
+            def region(index: int, label: str, task: Task, top: float, bottom: float, w: int = width, h: int = height):
+                return Region(index, label, task, 0.9, (0.1 * w, top * h, 0.9 * w, bottom * h))
+
+            found = [
+                region(0, "figure_title", Task.TEXT, 0.05, 0.1),
+                region(1, "chart", Task.SKIP, 0.1, 0.5),
+                region(2, "image", Task.SKIP, 0.55, 0.56),
+            ]
+            text = region(3, "text", Task.TEXT, 0.6, 0.9)
+            regions = [text] if page.page_id in self.plain.split() else [*found, text]
+            yield PageLayout(page.page_id, State.OK, None, tuple(regions))
+
+
+class CaptionReader(Recognizer):
+    """Reads a caption and the page's id, and cuts the pictures out."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.captions", {1: "a double"})
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for page, regions in pages:
+            said = {"figure_title": CAPTIONS.get(page.page_id, ""), "text": f"본문 {page.page_id}"}
+            texts = [RegionText(each.index, each.label, said.get(each.label, "")) for each in regions]
+            yield page_reading(page.page_id, texts, cut_pictures(page, regions))
+
+
+class FigureEmbedder(Embedder):
+    """A vector by the letters of a text or caption; a figure whose caption holds `lose` has none."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("embedding.letters", {1: "a double"})
+    queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text", "figure"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
+
+    dim: int = WIDTH
+    diary: str
+    lose: str = ""
+    spoil: bool = False
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        return (self._made(page.page_id, page.page_id) for page in pages)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        for text_id, text in texts:
+            Diary(self.diary).note(f"text {text_id}")
+            yield self._made(text_id, text)
+
+    def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        return (self._made(query_id, text) for query_id, text in queries)
+
+    def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
+        # As engines on a server do: several at once, and the last one first.
+        for figure in reversed(list(figures)):
+            Diary(self.diary).note(f"figure {figure.id}")
+            assert figure.data.startswith(b"\xff\xd8")
+            if self.lose and self.lose in figure.caption:
+                yield Embedding(figure.id, State.FAILED, reason="asked to fail")
+            else:
+                yield self._made(figure.id, figure.caption)
+
+    def _made(self, item: str, text: str) -> Embedding:
+        vector = np.zeros(self.dim, np.float32)
+        for letter in text or "?":
+            vector[ord(letter) % self.dim] += 1
+        vector /= np.linalg.norm(vector)
+        return Embedding(item, State.OK, vector * (2.0 if self.spoil else 1.0))
+
+
+class Notes(FigureNoter):
+    """Says what `prompt` and the caption are; a figure whose caption holds `lose` gets no note."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("notes.double", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
+
+    diary: str
+    prompt: str = "막대그래프"
+    lose: str = ""
+    broken: bool = False
+
+    def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
+        for figure in figures:
+            if self.broken:
+                raise EngineError("the engine is out of order; repair it and run again")
+            Diary(self.diary).note(figure.id)
+            if self.lose and self.lose in figure.caption:
+                yield FigureNote(figure.id, State.FAILED, "the model declined to describe it", attempts=3)
+                continue
+            said = f"{self.prompt}: {figure.caption} / {figure.context}"
+            table = "<table><tr><td>2019</td><td>120</td></tr></table>"
+            yield FigureNote(
+                *(figure.id, State.OK, None, "bar_chart", said, ("전력", "막대"), table, None, "ko"), seconds=0.5
+            )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Everything made of two shards, with vectors and notes of figures."""
+    home = tmp_path_factory.mktemp("figures")
+    asked = [query("q1", "그림 1. 전력 사용량", "a_1"), query("q2", "그림 2. 예산", "a_2")]
+    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], asked)
+    platform.engines = {
+        "layout": FigureLayout(plain="b_2"),
+        "recognition": CaptionReader(),
+        "embedding": FigureEmbedder(diary=str(home / "embedding.diary")),
+        "notes": Notes(diary=str(home / "notes.diary")),
+        "figures": Figures(vectors=True),
+    }
+    result = platform.run(last="shard_01")
+    assert result.success, failure(result)
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(prepared: Prepared) -> Platform:
+    return prepared.renewed()
+
+
+def changed(platform: Platform, **notes: Any) -> None:
+    platform.engines["notes"] = configured(Notes, diary=str(platform.home / "notes.diary"), **notes)
+
+
+def stale(platform: Platform) -> set[str]:
+    """What is certainly stale, and what may be: everything else is current, or was never made."""
+    found = survey(platform.resources(), FooterCache(platform.store)).standings
+    return {f"{asset} {standing}" for asset, of in found.items() for standing in of.values() if standing != "current"}
+
+
+def test_a_row_is_a_page_with_its_large_figures(platform: Platform) -> None:
+    row = platform.rows("figure_embeddings")["a_1"]
+    (figure,) = row["figures"]
+    assert (row["state"], figure["state"]) == (State.OK, State.OK)
+    assert (figure["index"], figure["label"], figure["caption"]) == (1, "chart", CAPTIONS["a_1"])
+    assert figure["bbox_2d"] == [100, 100, 900, 500]
+    assert np.linalg.norm(figure["vector"]) == pytest.approx(1, abs=5e-3)
+    (note,) = platform.rows("figure_notes")["a_1"]["notes"]
+    assert (note["kind"], note["language"], note["keywords"]) == ("bar_chart", "ko", ["전력", "막대"])
+    assert note["description"] == f"막대그래프: {CAPTIONS['a_1']} / 본문 a_1"
+    assert platform.states("figure_notes", "shard_01") == {"b_1": State.OK, "b_2": State.BLANK}
+    assert platform.states("figure_embeddings", "shard_01") == {"b_1": State.OK, "b_2": State.BLANK}
+    # The engine saw what counts, and nothing of the page without a figure.
+    assert platform.diary("notes").pages == ["a_1/1", "a_2/1", "b_1/1"]
+
+
+def test_text_that_was_read_is_never_mixed_with_what_a_model_made_up(platform: Platform) -> None:
+    for shard in ("shard_00", "shard_01"):
+        assert not any("막대그래프" in (row["text"] or "") for row in platform.rows("parsed_texts", shard).values())
+        assert not any("막대그래프" in row["markdown"] for row in platform.rows("ocr_results", shard).values())
+
+
+def test_a_hit_on_a_figure_brings_its_page_with_the_figures_box(platform: Platform) -> None:
+    searcher = Searcher(
+        platform.store, ["shard_00", "shard_01"], platform.engines["embedding"], "mine", platform.home / "search"
+    )
+    assert searcher.choices == (Mode.FUSION, Mode.BM25, Mode.VECTORS, Mode.TEXT, Mode.IMAGE, Mode.FIGURE)
+    found = searcher.search("그림 2. 예산", mode=Mode.FIGURE)
+    (first, *_) = found.hits
+    assert first.page.page_id == "a_2"
+    assert first.score == pytest.approx(1, abs=2e-3)
+    assert first.figure is not None
+    assert (first.figure.index, first.figure.box) == (1, (100, 100, 900, 500))
+    assert first.figure in [first.page.regions[at] for at in first.match.regions]
+    fused = as_json(searcher.search("그림 2. 예산", mode=Mode.FUSION))
+    best = next(hit for hit in fused["hits"] if hit["page_id"] == "a_2")
+    assert best["figure"] == {"index": 1, "label": "image", "bbox_2d": [100, 100, 900, 500], "text": ""}
+    assert next(hit for hit in fused["hits"] if hit["page_id"] == "b_2")["figure"] is None
+
+
+def test_a_page_is_found_once_however_many_figures_it_has(platform: Platform) -> None:
+    platform.engines["figures"] = Figures(vectors=True, smallest=0.001)
+    assert platform.run("figure_embeddings", last="shard_01").success
+    searcher = Searcher(
+        platform.store, ["shard_00", "shard_01"], platform.engines["embedding"], "mine", platform.home / "search"
+    )
+    found = searcher.search("그림", mode=Mode.FIGURE, top=3)
+    assert found.searched == 3
+    assert sorted(hit.page.page_id for hit in found.hits) == ["a_1", "a_2", "b_1"]
+
+
+def test_the_release_has_a_config_of_each_that_joins_and_says_who_made_it_up(platform: Platform) -> None:
+    release = platform.home / "release"
+    vectors, notes = (
+        pq.read_table(release / "data" / config / "shard_00.parquet").to_pylist()
+        for config in ("figure_embeddings", "figure_notes")
+    )
+    assert [row["region_id"] for row in vectors] == [row["region_id"] for row in notes] == ["a_1_1", "a_2_1"]
+    assert len(vectors[0]["vector"]) == WIDTH
+    assert notes[0]["description"].startswith("막대그래프")
+    card = (release / "README.md").read_text("utf-8")
+    assert "What a model made up about an image or chart" in card
+    assert "| figure\\_notes | double |" in card
+    assert list(verify(release)) == []
+    lineage = pq.read_table(release / "data" / "lineage" / "shard_00.parquet").to_pylist()
+    assert {row["asset"] for row in lineage} >= {"figure_embeddings", "figure_notes"}
+    parameters = json.loads(next(row["parameters"] for row in lineage if row["asset"] == "figure_notes"))
+    assert (parameters["prompt"], parameters["figures.smallest"]) == ("막대그래프", 0.02)
+
+
+def test_switched_off_again_they_leave_the_release(platform: Platform) -> None:
+    for section in ("notes", "figures"):
+        del platform.engines[section]
+    result = platform.run("hf_release", last="shard_01")
+    assert result.success, failure(result)
+    release = platform.home / "release"
+    assert not list(release.glob("data/figure_*/*.parquet"))
+    assert "figure_" not in (release / "README.md").read_text("utf-8").replace("figure_title", "")
+    assert list(verify(release)) == []
+
+
+def test_the_scores_have_the_figures_as_a_retriever_of_their_own(platform: Platform) -> None:
+    rows = platform.store.read("retrieval_scores", "all").to_pylist()
+    assert {row["retriever"] for row in rows} == {"image", "text", "figure", "bm25", "fusion"}
+    (found,) = (
+        row["value"]
+        for row in rows
+        if (row["retriever"], row["metric"], row["convention"], row["query_type"])
+        == ("figure", "recall@1", "first", "all")
+    )
+    assert found == 1.0
+
+
+def test_a_change_of_the_figure_model_makes_stale_the_notes_and_what_reads_them(platform: Platform) -> None:
+    assert stale(platform) == set()
+    changed(platform, prompt="그래프")
+    assert stale(platform) == {"figure_notes stale", "hf_release perhaps"}
+    why = next(plan.why for plan in survey(platform.resources(), FooterCache(platform.store)).plans() if plan.why)
+    assert why == {"notes.prompt 막대그래프 -> 그래프": 2}
+    platform.engines["figures"] = Figures(vectors=True, smallest=0.5)
+    changed(platform)
+    assert stale(platform) == {"figure_notes stale", "figure_embeddings stale", "hf_release perhaps"}
+
+
+def test_embedded_notes_are_read_by_the_text_vectors_and_by_nothing_else(platform: Platform) -> None:
+    platform.engines["figures"] = Figures(vectors=True, embed_notes=True)
+    assert stale(platform) == {"corpus_text_embeddings stale", "hf_release perhaps"}
+    before, texts = platform.rows("corpus_text_embeddings"), platform.rows("parsed_texts")
+    done = len(platform.diary("embedding").pages)
+    result = platform.run("corpus_text_embeddings,retrieval_scores,hf_release", last="shard_01")
+    assert result.success, failure(result)
+    # The page without a figure keeps its vector.
+    assert sorted(platform.diary("embedding").pages[done:]) == ["text a_1", "text a_2", "text b_1"]
+    assert platform.rows("corpus_text_embeddings")["a_1"]["vector"] != before["a_1"]["vector"]
+    assert platform.rows("parsed_texts") == texts
+    rows = platform.store.read("retrieval_scores", "all").to_pylist()
+    assert {row["query_type"] for row in rows if row["retriever"] == "text"} == {"all", "text"}
+    assert all(row["change"] is not None for row in rows if row["retriever"] == "text")
+    changed(platform, prompt="그래프")
+    assert stale(platform) == {"figure_notes stale", "corpus_text_embeddings perhaps", "hf_release perhaps"}
+
+
+def test_a_lost_figure_makes_its_page_partial_or_failed_and_is_tried_again(platform: Platform) -> None:
+    changed(platform, lose="예산")
+    assert platform.run("figure_notes").success
+    row = platform.rows("figure_notes")["a_2"]
+    assert row["state"] == State.FAILED
+    assert row["reason"] == "1 of 1 figures lost; region 1: the model declined to describe it"
+    assert (row["notes"][0]["description"], row["notes"][0]["keywords"]) == ("", [])
+    known = figures_of_shard(platform.store, "shard_00")
+    assert (known["a_1"][0].kind, known["a_2"][0].kind) == ("bar_chart", None)
+    changed(platform, lose="nothing")
+    assert platform.run("figure_notes").success
+    assert platform.states("figure_notes")["a_2"] == State.OK
+
+
+def test_a_kept_note_is_not_made_again(platform: Platform) -> None:
+    done = platform.diary("notes").pages
+    platform.engines["embedding"] = FigureEmbedder(diary=str(platform.home / "embedding.diary"), lose="예산")
+    assert platform.run("figure_notes,figure_embeddings").success
+    assert platform.diary("notes").pages == done
+    assert platform.states("figure_embeddings") == {"a_1": State.OK, "a_2": State.FAILED}
+
+
+def test_an_engine_that_is_out_of_order_costs_what_was_in_flight(platform: Platform) -> None:
+    changed(platform, prompt="다른 물음", broken=True)
+    result = platform.run("figure_notes", last="shard_01")
+    assert "out of order" in failure(result)
+    assert platform.rows("figure_notes")["a_1"]["notes"][0]["description"].startswith("막대그래프")
+
+
+def test_unsound_vectors_are_not_published(platform: Platform) -> None:
+    before = platform.rows("figure_embeddings")
+    platform.engines["embedding"] = FigureEmbedder(diary=str(platform.home / "embedding.diary"), spoil=True)
+    result = platform.run("figure_embeddings")
+    assert not result.success
+    assert "not of norm 1" in failure(result)
+    assert platform.rows("figure_embeddings") == before
+
+
+def test_a_diff_compares_the_vectors_of_figures(platform: Platform) -> None:
+    old = {asset: platform.store.read(asset, "shard_00") for asset in GRAPH.names if asset != "hf_release"}
+    found = compare(old, old).vectors["figure_embeddings"]
+    assert (found.compared, found.mean) == (2, 1.0)
+    assert {name for _, name in found.lowest} == {"a_1_1", "a_2_1"}
+
+
+def test_figures_are_known_without_either_table(platform: Platform) -> None:
+    for asset in ("figure_notes", "figure_embeddings"):
+        for path in (platform.home / "store" / asset).glob("*.parquet"):
+            path.unlink()
+    known = figures_of_shard(platform.store, "shard_01")
+    assert known.keys() == {"b_1"}
+    assert (known["b_1"][0].label, known["b_1"][0].description) == ("chart", None)
+
+
+def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Platform) -> None:
+    for section in ("notes", "figures"):
+        del platform.engines[section]
+    off = [asset for asset in platform.assets if isinstance(asset, dg.AssetSpec)]
+    assert {spec.key.to_user_string(): (spec.description or "").partition("\n")[0] for spec in off} == {
+        "figure_notes": "Off: notes.engine is none.",
+        "figure_embeddings": "Off: figures.vectors is false.",
+    }
+    done = platform.diary("notes").pages
+    result = platform.run(last="shard_01")
+    assert result.success
+    assert not any("figure" in event.step_key for event in result.all_events if event.step_key)
+    assert platform.diary("notes").pages == done
+    shown = planned(platform.settings)
+    assert shown["off"] == {"figure_notes": "notes.engine is none", "figure_embeddings": "figures.vectors is false"}
+    assert not {asset["asset"] for asset in shown["assets"]} & shown["off"].keys()
+    assert "notes" not in platform.settings.engines
+    with pytest.raises(KopubError, match=r"figure_notes is off: notes\.engine is none"):
+        run_assets(platform.settings, ["figure_notes"], "", Console(quiet=True))
+    assert not {"figure_notes", "figure_embeddings"} & set(stages_to_run(platform.settings))
+
+
+def test_a_selection_of_what_follows_a_page_names_nothing_that_is_off(tmp_path: Path) -> None:
+    graph = Platform.of(tmp_path, [pages("a_1")]).definitions.resolve_asset_graph()
+    for selection in ("*", "raw_pages+", "ocr_results*", "group:search"):
+        chosen = dg.AssetSelection.from_string(selection).resolve(graph)
+        assert not {key.to_user_string() for key in chosen} & {"figure_notes", "figure_embeddings"}
+
+
+def test_what_nothing_makes_cannot_be_wanted(tmp_path: Path) -> None:
+    engines = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+    assert Settings.of(tmp_path, {**engines, "figures": {"vectors": True}}).figures.vectors
+    with pytest.raises(ConfigError, match=r"figures\.embed_notes: there are no notes, notes\.engine is none"):
+        Settings.of(tmp_path, {**engines, "figures": {"embed_notes": True}})

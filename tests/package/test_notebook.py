@@ -1,0 +1,56 @@
+"""docs/package.ipynb: it runs over pages of the samples, and shows no output that a run did not make."""
+
+import warnings
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from resources.config.settings import ROOT, Settings
+from resources.doctor.samples import read_samples
+from tests.package.test_read import CPU
+from tests.support.harness import Platform
+
+NOTEBOOK = ROOT / "docs" / "package.ipynb"
+_PAGES = 2
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The first pages of the samples, read by the engines of the cpu profile."""
+    home = tmp_path / "home"
+    platform = Platform.of(home, [[(page.page_id, bytes(page.data)) for page in read_samples().pages[:_PAGES]]], [])
+    settings = Settings.of(home, CPU, "cpu")
+    platform.engines = dict(settings.engines)
+    platform.make(*(name for name in platform.graph.names if name not in ("query_embeddings", "hf_release")))
+    return home
+
+
+@pytest.mark.services
+def test_the_notebook_runs_over_the_samples(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with warnings.catch_warnings():
+        # Of the event loops of the libraries that talk to a kernel.
+        warnings.simplefilter("ignore")
+        from nbclient import NotebookClient
+    monkeypatch.setenv("KOPUB_HOME", str(home))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    shown = [
+        output.get("data", {}).get("text/plain", "")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if output.output_type == "execute_result"
+    ]
+    assert f"{_PAGES} pages" in shown[0]
+    assert shown[-1].endswith("True)"), "a page that is read at once is the one that the assets made"
+
+
+def test_the_notebook_is_kept_without_outputs():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)

@@ -1,0 +1,271 @@
+"""`kopub.open`: what a home and a release of it give, that both are the same, and what is said of what cannot be."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kopub
+from kopub.sources.parquet_rows import ParquetRows
+from kopub_assets.graph import GRAPH
+from resources.release.local import LocalRelease
+from tests.doubles.engines import OneRegionLayout
+from tests.doubles.writable_hub import REPO, WritableHub
+from tests.support.corpora import pages
+from tests.support.harness import Platform
+from tests.support.released import ReleasedCorpus, page_tables, release_of
+
+BOTH = ("store", "release")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    """Two shards of two documents; one page has no picture that can be decoded, and one has lost its regions."""
+    home = tmp_path_factory.mktemp("package")
+    platform = Platform.of(home, [pages("a_1", "b_2", "a_2"), [*pages("b_1", "c_1"), ("b_3", b"no picture")]], [])
+    platform.engines = {
+        "layout": OneRegionLayout(diary=str(home / "layout.diary"), regions=2, fail_on="b_1"),
+        "release": LocalRelease(folder=str(home / "release"), page_images=True),
+    }
+    assert platform.run("*", "shard_00", "shard_01").success
+    return platform
+
+
+@pytest.fixture(params=BOTH)
+def corpus(made: Platform, request: pytest.FixtureRequest) -> kopub.Corpus:
+    return kopub.open(made.home if request.param == "store" else made.home / request.param)
+
+
+def test_documents_have_their_pages_by_number_with_counts_and_states(corpus: kopub.Corpus):
+    assert corpus.documents.ids == ["a", "b", "c"]
+    assert [page.id for page in corpus.documents["b"].pages] == ["b_1", "b_2", "b_3"], "over two shards"
+    assert len(corpus.documents["b"]) == 3
+    states = {state: count for state, count in corpus.documents["b"].states.items() if count}
+    assert states == {kopub.State.OK: 1, kopub.State.FAILED: 1, kopub.State.QUARANTINED: 1}
+    assert [page.id for page in corpus.pages] == ["a_1", "b_2", "a_2", "b_1", "c_1", "b_3"], "in corpus order"
+
+
+def test_a_page_knows_its_neighbours_in_the_document(corpus: kopub.Corpus):
+    page = corpus.page("b_2")
+    assert (page.document.id, page.number, page.shard, page.row) == ("b", 2, "shard_00", 1)
+    assert page.previous == corpus.page("b_1")
+    assert page.next == corpus.page("b_3")
+    assert corpus.page("b_1").previous is None
+    assert corpus.page("b_3").next is None
+
+
+def test_a_page_has_picture_regions_texts_vectors_and_lineage(corpus: kopub.Corpus, made: Platform):
+    page = corpus.page("a_2")
+    assert page.image.size == (page.width, page.height) == (160, 220)
+    assert [(region.index, region.label, region.text, region.state) for region in page.regions] == [
+        (0, "text", "read a_2", kopub.State.OK),
+        (1, "text", "read a_2", kopub.State.OK),
+    ]
+    assert page.regions[0].box == (0.0, 0.0, 160.0, 220.0)
+    assert page.text == page.markdown == "read a_2\n\nread a_2"
+    stored = made.rows("corpus_text_embeddings")["a_2"]["vector"]
+    assert np.array_equal(page.vectors["text"], np.array(stored, np.float16))
+    assert set(page.vectors) == {"text", "image"}
+    steps = {step.asset: step for step in page.lineage}
+    assert list(steps) == [table for table in GRAPH.names if table not in ("query_embeddings", "hf_release")]
+    assert steps["ocr_results"].engine == "slow_reader"
+    assert steps["ocr_results"].run_id
+    assert page.states["parsed_texts"] is kopub.State.OK
+
+
+def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
+    failed, broken = corpus.page("b_1"), corpus.page("b_3")
+    assert (failed.state, failed.reason) == (kopub.State.FAILED, "layout_regions: asked to fail")
+    assert broken.state is kopub.State.QUARANTINED
+    assert broken.reason
+    assert broken.reason.startswith("raw_pages: not a")
+    assert (failed.regions, failed.text, dict(failed.vectors)) == ((), "", {"image": failed.vectors["image"]})
+    assert [page.id for page in corpus.pages.where(["failed", "quarantined"])] == ["b_1", "b_3"]
+    assert [page.id for page in corpus.pages.where("ok", shard="shard_01")] == ["c_1"]
+    with pytest.raises(kopub.KopubError):
+        _ = broken.image
+
+
+def test_a_home_and_its_release_are_the_same(made: Platform):
+    home, release = kopub.open(made.home), kopub.open(made.home / "release")
+    assert home.catalogue.equals(release.catalogue)
+    for one, other in zip(home.pages, release.pages, strict=True):
+        for what in ("regions", "text", "markdown", "reason", "states", "doubts", "sha256", "license", "pictures"):
+            assert getattr(one, what) == getattr(other, what), (one.id, what)
+        assert [step.fingerprint for step in one.lineage] == [step.fingerprint for step in other.lineage]
+
+
+def test_pictures_of_regions_come_with_their_page(tmp_path: Path):
+    release_of(tmp_path / "release", page_tables(0), page_tables(1))
+    corpus = kopub.open(tmp_path / "release")
+    (picture,) = corpus.page("doc1_2").pictures
+    assert (picture.path, picture.label, picture.image.size) == ("crops/doc1_2_0.jpg", "image", (20, 10))
+    assert corpus.page("doc1_3").pictures == ()
+    with pytest.raises(kopub.KopubError, match="holds no page images: open the home"):
+        _ = corpus.page("doc1_2").image
+
+
+def test_ids_that_are_not_there_name_near_ones(corpus: kopub.Corpus):
+    with pytest.raises(kopub.NoSuchPage, match=r"^there is no page 'c_2'; did you mean"):
+        corpus.page("c_2")
+    with pytest.raises(KeyError, match="there is no document 'd'"):
+        _ = corpus.documents["d"]
+    with pytest.raises(kopub.NoSuchPage, match="is not among these 2"):
+        _ = corpus.documents["a"].pages["b_1"]
+    assert "a_1" in corpus.documents["a"].pages
+    assert "b_1" not in corpus.documents["a"].pages
+
+
+def test_tables_that_are_replaced_are_seen_by_a_refresh(made: Platform, tmp_path: Path):
+    shutil.copytree(made.home, tmp_path / "home")
+    shutil.rmtree(tmp_path / "home" / "store" / "parsed_texts")
+    corpus = kopub.open(tmp_path / "home")
+    assert corpus.refreshed() is corpus
+    assert (corpus.page("a_1").text, corpus.page("a_1").markdown) == ("", "read a_1\n\nread a_1")
+    platform = Platform(tmp_path / "home", made.engines)
+    platform.make("parsed_texts")
+    assert corpus.refreshed().page("a_1").text == "read a_1\n\nread a_1"
+
+
+def test_tables_of_another_corpus_are_left_out_and_named(made: Platform, tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("x_1"), pages("y_1")], [])
+    platform.make("raw_pages")
+    for shard in ("shard_00", "shard_01"):
+        shutil.copy(made.home / f"store/raw_pages/{shard}.parquet", tmp_path / f"store/raw_pages/{shard}.parquet")
+    corpus = kopub.open(tmp_path)
+    assert len(corpus.pages) == 0
+    assert corpus.notes[0] == "raw_pages of 2 shards is left out: it is of another corpus than the indexed one"
+
+
+def test_tables_may_be_in_object_storage(made: Platform):
+    fs, store = fsspec.filesystem("memory"), made.home / "store"
+    fs.put(str(store), "/package/store", recursive=True)
+    page, local = kopub.open(made.home, store="memory://package/store").page("a_2"), kopub.open(made.home).page("a_2")
+    assert (page.regions, page.text, page.lineage) == (local.regions, local.text, local.lineage)
+
+
+def test_opening_reads_ids_and_states_alone(corpus: kopub.Corpus, monkeypatch: pytest.MonkeyPatch):
+    read: set[str] = set()
+
+    def noted(rows: ParquetRows, columns: Sequence[str]) -> pa.Table:
+        read.update(columns)
+        return whole(rows, columns)
+
+    whole = ParquetRows.read
+    monkeypatch.setattr(ParquetRows, "read", noted)
+    monkeypatch.setattr(ParquetRows, "slice", lambda *_: pytest.fail("a page was read"))
+    assert len(corpus.pages) == 6
+    assert corpus.documents["b"].states[kopub.State.OK] == 1
+    assert corpus.page("b_2").previous == corpus.page("b_1")
+    assert read == {"page_id", "doc_id", "page_no", "state", "doubt"}
+
+
+def test_a_page_is_read_from_its_row_group_alone(tmp_path: Path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"page_id": list("abcdef"), "value": range(6)}), path, row_group_size=2)
+    file = pq.ParquetFile(path)
+    groups: list[Sequence[int]] = []
+    read = file.read_row_groups
+    file.read_row_groups = lambda chosen, columns: (groups.append(chosen), read(chosen, columns))[1]  # type: ignore[method-assign]
+    rows = ParquetRows(file, "rows")
+    assert rows.row(3, "page_id", "d", ["value"]) == {"page_id": "d", "value": 3}
+    assert rows.slice(1, 3, ["value"])["value"].to_pylist() == [1, 2, 3]
+    assert groups == [[1], [0, 1]]
+    assert rows.row(0, "page_id", "f", ["value"]) == {"page_id": "f", "value": 5}, "a table of another order"
+    assert rows.row(9, "page_id", "x", ["value"]) is None
+
+
+def test_a_damaged_table_is_one_line(made: Platform, tmp_path: Path):
+    shutil.copytree(made.home / "release", tmp_path / "release")
+    path = tmp_path / "release" / "data" / "regions" / "shard_00.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    page = kopub.open(tmp_path / "release").page("a_1")
+    assert page.markdown
+    with pytest.raises(kopub.KopubError, match="cannot be read"):
+        _ = page.regions
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
+    place = tmp_path / kind
+    if kind == "empty":
+        place.mkdir()
+    if kind == "file":
+        place.write_text("x")
+    with pytest.raises(kopub.KopubError) as told:
+        kopub.open(place)
+    assert "\n" not in str(told.value)
+    assert ("run `kopub run`" if kind == "empty" else "name a home, a release folder, or OWNER/NAME on the Hub") in str(
+        told.value
+    )
+
+
+def test_tables_are_the_same_of_a_home_and_its_release(made: Platform):
+    home, release = kopub.open(made.home), kopub.open(made.home / "release")
+    for table in ("pages", "regions", "text_vectors", "image_vectors"):
+        assert home.to_arrow(table).equals(release.to_arrow(table)), table
+    assert home.to_arrow()["page_id"].to_pylist() == home.pages.ids
+    assert home.to_arrow("text_vectors")["page_id"].to_pylist() == ["a_1", "b_2", "a_2", "c_1"]
+
+
+def test_tables_follow_the_order_of_the_pages(corpus: kopub.Corpus):
+    some = corpus.documents["b"].pages[::-1]
+    assert some.to_arrow()["page_id"].to_pylist() == ["b_3", "b_2", "b_1"]
+    assert some.to_arrow("regions").select(["page_id", "index"]).to_pylist() == [
+        {"page_id": "b_2", "index": 0},
+        {"page_id": "b_2", "index": 1},
+    ]
+    frame = some.to_pandas()
+    assert frame.set_index("page_id").loc["b_2", "markdown"] == "read b_2\n\nread b_2"
+    assert corpus.pages[:0].to_arrow("image_vectors").num_rows == 0
+    with pytest.raises(kopub.KopubError, match="there is no table 'region'; did you mean regions"):
+        corpus.to_arrow("region")  # type: ignore[arg-type]
+
+
+def test_a_release_on_the_hub_is_read_and_fetched_as_it_is_needed(hub: WritableHub, tmp_path: Path):
+    corpus = ReleasedCorpus(tmp_path)
+    corpus.put(page_tables(0), page_tables(1))
+    corpus.push(REPO)
+    hub.asked.clear()
+    opened = kopub.open(REPO)
+    assert opened.location == f"{REPO} at {hub.head.oid}"
+    assert opened.documents.ids == ["doc0", "doc1"]
+    fetched = {path.rpartition("/data/")[2] for method, path in hub.asked if method == "GET" and "/data/" in path}
+    assert fetched == {"pages/shard_00.parquet", "pages/shard_01.parquet"}
+    page, local = opened.page("doc1_2"), kopub.open(corpus.folder).page("doc1_2")
+    assert page.regions == local.regions
+    assert page.pictures == local.pictures
+    assert opened.refreshed() is opened
+    corpus.put(page_tables(0, pages=4), page_tables(1))
+    corpus.push(REPO)
+    assert len(opened.refreshed().pages) == 7
+
+
+@pytest.mark.parametrize(("repo", "line"), [("someone/else", "neither a folder nor a dataset"), (REPO, "no release")])
+def test_what_is_no_release_on_the_hub_is_one_line(hub: WritableHub, repo: str, line: str):
+    with pytest.raises(kopub.KopubError, match=line) as told:
+        kopub.open(repo)
+    assert "\n" not in str(told.value)
+
+
+def imported_by(code: str) -> Iterator[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return (name for name in done.stdout.split() if "." not in name)
+
+
+def test_importing_and_reading_load_no_dagster_torch_or_vllm(made: Platform):
+    heavy = {"dagster", "torch", "vllm", "transformers", "datasets", "huggingface_hub", "pandas", "cv2"}
+    assert not (heavy | {"pyarrow", "numpy", "pydantic"}) & set(imported_by("import kopub"))
+    reading = f"import kopub; p = kopub.open({str(made.home / 'release')!r}).page('a_1'); p.regions, p.markdown"
+    assert not heavy & set(imported_by(reading))
+    home = f"import kopub; p = kopub.open({str(made.home)!r}).page('a_1'); p.regions, p.markdown"
+    assert not (heavy - {"pandas"}) & set(imported_by(home))

@@ -1,0 +1,139 @@
+"""The text layer of a PDF's page: words where they are printed, and what is known against them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resources.errors import SourceError
+from resources.pages.documents import pdf_text
+from resources.pages.documents.pdf import Pdfs
+from resources.pages.documents.pictures import Pictures
+from resources.pages.documents.text_layer import Mark, TextLayer
+from resources.pages.pixels.images import decode
+from tests.support.corpora import page_image
+from tests.support.pdf_files import UNMAPPED, mapped_pdf, sheet, text_pdf, written
+
+A5 = "0 0 420 595"
+LINES = ((72, 400, "Hello world"), (72, 380, "second line"))
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    """The layer of a PDF's first page at 144 dpi, and the page."""
+
+    def read(content: bytes) -> tuple[TextLayer | None, np.ndarray]:
+        path = tmp_path / "some.pdf"
+        path.write_bytes(content)
+        made = Pdfs().make(path, 0, 144)
+        return TextLayer.from_json(made.text_layer) if made.text_layer else None, decode(made.data)
+
+    return read
+
+
+def texts(layer: TextLayer) -> list[str]:
+    return [word.text for word in layer.words]
+
+
+def printed(pixels: np.ndarray) -> list[int]:
+    """(x1, y1, x2, y2) of all ink."""
+    rows, columns = np.nonzero(pixels[..., 0] < 128)
+    return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+
+
+@pytest.mark.parametrize(
+    ("entries", "turned"),
+    [
+        (b"", False),
+        (b"/Rotate 90", False),
+        (b"/Rotate 180", False),
+        (b"/Rotate 270", False),
+        (b"/CropBox [40 300 300 500]", False),
+        (b"/Rotate 90 /CropBox [40 300 300 500]", False),
+        (b"/UserUnit 2", False),
+        (b"", True),
+    ],
+)
+def test_words_stand_where_they_are_printed(read, entries: bytes, turned: bool):
+    layer, pixels = read(text_pdf(sheet(written(*LINES, turned=turned), entries, box=A5)))
+    assert sorted(texts(layer)) == ["Hello", "line", "second", "world"]
+    assert (layer.height, layer.width) == pixels.shape[:2]
+    x1, y1, x2, y2 = zip(*(word.box for word in layer.words), strict=True)
+    np.testing.assert_allclose([min(x1), min(y1), max(x2), max(y2)], printed(pixels), atol=2)
+    assert not any(word.marks & (Mark.NO_INK | Mark.INVISIBLE | Mark.UNMAPPED) for word in layer.words)
+    assert not layer.bare.any()
+
+
+def test_lines_and_directions_are_marked(read):
+    layer, _ = read(text_pdf(sheet(written(*LINES), box=A5)))
+    assert [bool(word.marks & Mark.LINE) for word in layer.words] == [True, False, True, False]
+    for entries, mark in ((b"/Rotate 90", Mark.DOWN), (b"/Rotate 270", Mark.UP)):
+        layer, _ = read(text_pdf(sheet(written(*LINES), entries, box=A5)))
+        assert all(word.marks & mark for word in layer.words)
+
+
+def test_what_a_crop_box_cuts_away_is_left_out_and_what_lies_beyond_the_sheet_is_counted(read):
+    lines = (*LINES, (72, 100, "cut away"), (900, 400, "nowhere"))
+    layer, _ = read(text_pdf(sheet(written(*lines), b"/CropBox [40 300 300 500]", box=A5)))
+    assert texts(layer) == ["Hello", "world", "second", "line"]
+    assert layer.outside == len("nowhere")
+
+
+def test_invisible_words_and_words_without_ink_are_marked(read):
+    page = written(LINES[0]) + b"\n" + written((72, 300, "hidden"), mode=3) + b"\n0 0 1 rg 60 190 200 20 re f\n"
+    page += b"0 0 1 rg " + written((72, 195, "drowned"))
+    layer, _ = read(text_pdf(sheet(page, box=A5)))
+    marks = {word.text: word.marks & (Mark.INVISIBLE | Mark.NO_INK) for word in layer.words}
+    assert marks == {"Hello": 0, "world": 0, "hidden": Mark.INVISIBLE | Mark.NO_INK, "drowned": Mark.NO_INK}
+
+
+def test_characters_of_a_font_without_a_unicode_map_are_marked(read):
+    page = b"BT /F2 12 Tf 72 400 Td <003100320033> Tj ET"
+    layer, _ = read(text_pdf(sheet(page, box=A5), fonts={"F2": UNMAPPED}))
+    assert all(word.marks & Mark.UNMAPPED for word in layer.words)
+    layer, _ = read(mapped_pdf(sheet(written((72, 400, "abc")), box=A5), {"a": "가", "b": "\ue000", "c": "\ud800"}))
+    assert texts(layer) == ["가\ue000\ufffd"]
+
+
+def test_print_that_no_word_covers_is_bare(read):
+    page = written(*LINES) + b"\n72 200 100 40 re f"
+    layer, _ = read(text_pdf(sheet(page, box=A5)))
+    rows, columns = np.nonzero(layer.bare)
+    assert rows.min() * layer.cell == pytest.approx(2 * (595 - 240), abs=layer.cell)
+    assert (columns.max() + 1) * layer.cell == pytest.approx(2 * 172, abs=2 * layer.cell)
+
+
+def test_print_made_bold_by_drawing_it_twice_counts_once(read):
+    layer, _ = read(text_pdf(sheet(written((72, 400, "bold"), (72.4, 400, "bold"), (72, 300, "bold")), box=A5)))
+    assert texts(layer) == ["bold", "bold"]
+
+
+def test_a_word_that_a_hyphen_divides_is_marked(read):
+    lines = (72, 400, "a micro-"), (72, 386, "kernel and more words")
+    layer, _ = read(text_pdf(sheet(written(*lines), box=A5)))
+    assert [word.text for word in layer.words if word.marks & Mark.HYPHEN] == ["micro"]
+
+
+def test_a_page_without_text_and_an_image_have_no_layer(read, tmp_path: Path):
+    assert read(text_pdf(sheet(b"0 0 20 20 re f", box=A5)))[0] is None
+    (tmp_path / "scan.png").write_bytes(page_image())
+    assert Pictures().make(tmp_path / "scan.png", 0, 144).text_layer is None
+
+
+def test_a_stored_layer_comes_back_as_it_was(read):
+    layer, _ = read(text_pdf(sheet(written(*LINES) + b"\n72 200 100 40 re f", box=A5)))
+    again = TextLayer.from_json(layer.to_json())
+    assert (again.words, again.outside, again.cell) == (layer.words, layer.outside, layer.cell)
+    np.testing.assert_array_equal(again.bare, layer.bare)
+    with pytest.raises(SourceError, match="index again"):
+        TextLayer.from_json("{}")
+
+
+def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object) -> None:
+        raise ValueError("cannot convert float NaN to integer")
+
+    monkeypatch.setattr(pdf_text, "read_layer", fails)
+    layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
+    assert layer is None
+    assert pixels.shape == (1190, 840, 3)

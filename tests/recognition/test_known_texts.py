@@ -1,0 +1,152 @@
+"""Texts that are known are taken, the others are asked for, and every region is there once."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resources.layout.regions import Region, Task
+from resources.pages.page import Page
+from resources.recognition import known_texts as module
+from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown
+from resources.recognition.readings import Crop, Origin, PageReading, RegionText, page_reading, skipped
+from resources.states import State
+
+BOX = (0.0, 0.0, 10.0, 10.0)
+Asked = list[tuple[str, list[int]]]
+
+
+def region(index: int, text: str | None = None, task: Task = Task.TEXT) -> Region:
+    label = {Task.TABLE: "table", Task.SKIP: "image", Task.ABANDON: "header"}.get(task, "text")
+    return Region(index, label, task, 1.0, BOX, text=text)
+
+
+def page(page_id: str, *regions: Region, reread: Sequence[Task] = ()) -> PageToRead:
+    return PageToRead(Page(page_id, b""), regions, known_texts(regions, reread))
+
+
+class Reader:
+    """Reads every region as its index, cuts pictures, and answers two pages late; `lost` pages fail."""
+
+    def __init__(self, *lost: str) -> None:
+        self.asked: Asked = []
+        self.calls = 0
+        self._lost = lost
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        self.calls += 1
+        held: list[PageReading] = []
+        for taken, regions in pages:
+            self.asked.append((taken.page_id, [region.index for region in regions]))
+            held.append(self._reading(taken.page_id, regions))
+            if len(held) > 2:
+                yield held.pop(0)
+        yield from held
+
+    def _reading(self, page_id: str, regions: Sequence[Region]) -> PageReading:
+        if page_id in self._lost:
+            return PageReading(page_id, State.FAILED, "no answer")
+        if not regions:
+            return PageReading(page_id, State.BLANK)
+        texts = [
+            skipped(each.index, each.label) if each.task is Task.SKIP else RegionText(each.index, each.label, "read")
+            for each in regions
+        ]
+        crops = [
+            Crop(f"crops/{page_id}_{each.index}.jpg", BOX, "image", b"") for each in regions if each.label == "image"
+        ]
+        return page_reading(page_id, texts, crops)
+
+
+def test_only_what_is_not_known_is_asked_for_and_each_text_says_where_it_is_from():
+    reader = Reader()
+    given_page = page("p", region(0, "제목"), region(1), region(2, task=Task.SKIP), region(3, "끝"))
+    (reading,) = read_unknown(reader.read, [given_page])
+    assert reader.asked == [("p", [1, 2])]
+    assert [(text.index, text.content, text.origin) for text in reading.regions] == [
+        (0, "제목", Origin.LAYOUT),
+        (1, "read", Origin.RECOGNIZER),
+        (2, "", None),
+        (3, "끝", Origin.LAYOUT),
+    ]
+    assert [text.finish_reason for text in reading.regions] == ["given", "stop", "skipped", "given"]
+    assert (reading.state, len(reading.crops)) == (State.OK, 1)
+
+
+def test_a_page_of_which_everything_is_known_goes_past_the_recognizer():
+    reader = Reader()
+    (reading,) = read_unknown(reader.read, [page("p", region(0, "가"))])
+    assert (reading.state, reader.calls) == (State.OK, 0)
+
+
+def test_named_tasks_are_read_again_and_blank_texts_and_what_nobody_reads_are_not_known():
+    regions = [region(0, "가"), region(1, "<table>", Task.TABLE), region(2, " "), region(3, "머리", Task.ABANDON)]
+    assert known_texts(regions) == {0: KnownText("가", Origin.LAYOUT), 1: KnownText("<table>", Origin.LAYOUT)}
+    assert list(known_texts(regions, {Task.TABLE})) == [0]
+
+
+def test_other_origins_keep_their_name():
+    pages = [PageToRead(Page("p", b""), [region(0)], {0: KnownText("글", Origin.TEXT_LAYER)})]
+    (reading,) = read_unknown(Reader().read, pages)
+    assert [text.origin for text in reading.regions] == [Origin.TEXT_LAYER]
+
+
+def test_a_page_that_the_recognizer_lost_is_lost_and_one_with_a_lost_region_is_partial():
+    (lost,) = read_unknown(Reader("p").read, [page("p", region(0, "가"), region(1))])
+    assert (lost.state, lost.reason) == (State.FAILED, "no answer")
+
+    def one_fails(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for taken, _ in pages:
+            yield page_reading(taken.page_id, [RegionText(1, "text", "", State.FAILED, "loop")], ())
+
+    (partial,) = read_unknown(one_fails, [page("p", region(0, "가"), region(1))])
+    assert (partial.state, len(partial.regions)) == (State.PARTIAL, 2)
+    assert "region 1 (text): loop" in str(partial.reason)
+
+
+KINDS = st.sampled_from(["known", "mixed", "unknown", "bare"])
+
+
+@given(st.lists(KINDS, max_size=40), st.integers(1, 5))
+def test_every_page_comes_out_once_with_all_its_regions(kinds: list[str], most: int):
+    made = {
+        "known": [region(0, "가"), region(1, "나")],
+        "mixed": [region(0, "가"), region(1)],
+        "unknown": [region(0), region(1)],
+        "bare": [],
+    }
+    pages = [page(f"p_{at}", *made[kind]) for at, kind in enumerate(kinds)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MOST_WAITING", most)
+        reader = Reader()
+        readings = {reading.page_id: reading for reading in read_unknown(reader.read, iter(pages))}
+    assert sorted(readings) == sorted(each.page.page_id for each in pages)
+    for at, kind in enumerate(kinds):
+        texts = readings[f"p_{at}"].regions
+        assert [text.index for text in texts] == ([] if kind == "bare" else [0, 1])
+        from_layout = {"known": 2, "mixed": 1}.get(kind, 0)
+        assert sum(text.origin is Origin.LAYOUT for text in texts) == from_layout
+    assert len(reader.asked) == sum(kind != "known" for kind in kinds)
+
+
+def test_pages_are_taken_lazily_and_known_ones_do_not_pile_up():
+    taken = 0
+
+    def endless() -> Iterator[PageToRead]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield page(f"p_{taken}", region(0, "가" if taken > 1 else None))
+
+    readings = read_unknown(Reader().read, endless())
+    for _ in range(200):
+        next(readings)
+    assert taken <= 200 + module._MOST_WAITING + 1
+
+
+def test_a_recognizer_that_ends_early_ends_it():
+    def gives_up(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        return iter(())
+
+    assert list(read_unknown(gives_up, [page("p", region(0))])) == []

@@ -1,0 +1,84 @@
+"""Small PDFs, written by hand: pages of bars, and pages of text in fonts that say what they mean, or do not."""
+
+from collections.abc import Mapping, Sequence
+
+BLACK = (0, 0, 0)
+HELVETICA = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+UNMAPPED = (
+    b"<< /Type /Font /Subtype /Type0 /BaseFont /Nobody /Encoding /Identity-H /DescendantFonts [<< /Type /Font "
+    b"/Subtype /CIDFontType2 /BaseFont /Nobody /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) "
+    b"/Supplement 0 >> /FontDescriptor << /Type /FontDescriptor /FontName /Nobody /Flags 4 >> >>] >>"
+)
+"""A font of glyph numbers that nothing translates into characters."""
+
+
+def bar(color: tuple[float, float, float] = BLACK) -> bytes:
+    """Ink in the upper left corner, 20 wide and 10 high, of a page of 60 by 80."""
+    red, green, blue = color
+    return f"{red / 255} {green / 255} {blue / 255} rg 0 70 20 10 re f".encode()
+
+
+def sheet(content: bytes = bar(), more: bytes = b"", box: str = "0 0 60 80") -> tuple[bytes, bytes]:
+    """A page: what it says of itself, and what is drawn on it."""
+    return b"/MediaBox [%s] %s" % (box.encode(), more), content
+
+
+def pdf(
+    *sheets: tuple[bytes, bytes], trailer: bytes = b"", catalog: bytes = b"", objects: Sequence[bytes] = ()
+) -> bytes:
+    """A PDF of some pages, each of two objects from number 3 on, and of `objects` after them."""
+    kids = b" ".join(b"%d 0 R" % (3 + 2 * at) for at in range(len(sheets)))
+    bodies = [
+        b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog,
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(sheets)),
+    ]
+    for at, (entries, content) in enumerate(sheets):
+        bodies.append(b"<< /Type /Page /Parent 2 0 R /Contents %d 0 R %s >>" % (4 + 2 * at, entries))
+        bodies.append(b"<< /Length %d >> stream\n%s\nendstream" % (len(content), content))
+    bodies += objects
+    file = b"%PDF-1.7\n"
+    offsets = []
+    for at, body in enumerate(bodies, start=1):
+        offsets.append(len(file))
+        file += b"%d 0 obj\n%s\nendobj\n" % (at, body)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    start = len(file)
+    file += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(bodies) + 1, table)
+    file += b"trailer << /Size %d /Root 1 0 R /ID [<00> <00>] %s >>\n" % (len(bodies) + 1, trailer)
+    return file + b"startxref\n%d\n%%%%EOF\n" % start
+
+
+def written(
+    *lines: tuple[float, float, str], size: float = 12, mode: int = 0, font: str = "F1", turned: bool = False
+) -> bytes:
+    """Lines of text, each from a place (x, y) in points; `mode` 3 is invisible, `turned` runs upwards."""
+    matrix = "0 1 -1 0" if turned else "1 0 0 1"
+    shown = [f"BT /{font} {size} Tf {mode} Tr {matrix} {x} {y} Tm ({text}) Tj ET" for x, y, text in lines]
+    return "\n".join(shown).encode("latin-1")
+
+
+def text_pdf(*sheets: tuple[bytes, bytes], fonts: Mapping[str, bytes] | None = None) -> bytes:
+    """A PDF of some pages of text; `fonts` are by the names that `written` has for them, F1 being Helvetica."""
+    objects = [HELVETICA, *(fonts or {}).values()]
+    first = 3 + 2 * len(sheets)
+    named = " ".join(f"/{name} {first + at} 0 R" for at, name in enumerate(["F1", *(fonts or {})]))
+    resources = f"/Resources << /Font << {named} >> >>".encode()
+    return pdf(*((entries + b" " + resources, content) for entries, content in sheets), objects=objects)
+
+
+def mapped(meanings: Mapping[str, str]) -> Sequence[bytes]:
+    """Helvetica whose Unicode map gives its letters these meanings: the font, and the map that must follow it."""
+    pairs = "\n".join(f"<{ord(char):02x}> <{ord(meaning):04x}>" for char, meaning in meanings.items())
+    ranges = "1 begincodespacerange <00> <ff> endcodespacerange"
+    cmap = (
+        f"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def {ranges} "
+        f"{len(meanings)} beginbfchar\n{pairs}\nendbfchar endcmap end end"
+    ).encode()
+    return HELVETICA[:-2] + b"/ToUnicode %d 0 R >>", b"<< /Length %d >> stream\n%s\nendstream" % (len(cmap), cmap)
+
+
+def mapped_pdf(page: tuple[bytes, bytes], meanings: Mapping[str, str]) -> bytes:
+    """A page of text whose font F1 has a Unicode map of these meanings."""
+    font, cmap = mapped(meanings)
+    entries, content = page
+    return pdf((entries + b" /Resources << /Font << /F1 5 0 R >> >>", content), objects=[font % 6, cmap])

@@ -1,0 +1,237 @@
+"""Whether a text layer is believed, what it says of a region, and how far a reading is from it."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resources.layout.regions import Region, Task
+from resources.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from resources.recognition.readings import RegionText, skipped
+from resources.states import State
+from resources.texts.layers.comparison import compare
+from resources.texts.layers.lines import lines_of, text_of
+from resources.texts.layers.soundness import unsound
+from resources.texts.layers.taken import taken
+
+WIDTH, HEIGHT, CELL = 1000, 1400, 10
+PROSE = (
+    "데비안은 자유 운영 체제를 만들려는 사람들의 모임입니다 이 문서는 설치 프로그램을 사용해 데비안을 설치하는 "
+    "방법을 다룹니다 하드웨어에 관한 더 자세한 정보에 대한 링크도 제공했습니다 설치하기 전에 먼저 준비해야 할 "
+    "일들을 이 장에서 설명합니다"
+)
+ENGLISH = (
+    "the reader is given the page and all of its regions before any text that stands within them is read at once; what "
+    "cannot be read from the picture keeps its place among the others with a sentence about the failure, which nobody "
+    "should overlook when several thousand documents arrive every night"
+)
+
+
+def line(text: str, x: int = 100, y: int = 100, size: int = 20, marks: Mark = NO_MARK) -> list[Word]:
+    """Words of a line as PDFium gives them; a character is half as wide as it is high."""
+    words, at = [], x
+    for first, word in enumerate(text.split()):
+        end = at + len(word) * size // 2
+        words.append(Word(word, (at, y, end, y + size), marks | (NO_MARK if first else Mark.LINE)))
+        at = end + size // 2
+    return words
+
+
+def layer(*lines: list[Word], outside: int = 0, bare: tuple[slice, slice] | None = None) -> TextLayer:
+    squares = np.zeros((HEIGHT // CELL, WIDTH // CELL), bool)
+    if bare is not None:
+        squares[bare] = True
+    return TextLayer(WIDTH, HEIGHT, tuple(word for words in lines for word in words), outside, CELL, squares)
+
+
+def read(words: Sequence[Word]) -> str:
+    return text_of(lines_of(words))
+
+
+def region(index: int, x1: int, y1: int, x2: int, y2: int, label: str = "text", task: Task = Task.TEXT) -> Region:
+    return Region(index, label, task, 1.0, (x1, y1, x2, y2))
+
+
+# Lines
+
+
+def test_lines_are_as_printed_with_korean_spacing():
+    assert read([*line("이 문서는 설치"), *line("방법을 다룹니다.", y=130)]) == "이 문서는 설치\n방법을 다룹니다."
+
+
+def test_a_divided_word_stands_whole_on_its_first_line():
+    divided = [*line("a micro"), *line("kernel and more", y=130)]
+    divided[1] = Word("micro", divided[1].box, divided[1].marks | Mark.HYPHEN)
+    assert read(divided) == "a microkernel\nand more"
+    assert read(divided[:2]) == "a micro-"
+    names = [*line("GNU", marks=Mark.HYPHEN), *line("Linux and 2024", y=130)]
+    assert read(names) == "GNU-Linux\nand 2024"
+
+
+def test_ligatures_jamo_and_bullets_of_symbol_fonts():
+    assert read(line("o\ufb03ce \u1112\u1161\u11ab\u1100\u1173\u11af co\u00adop")) == "office 한글 coop"
+    assert read([*line("\uf0b7 첫째"), *line("\uf0a7 둘째", y=130)]) == "• 첫째\n• 둘째"
+
+
+def test_lines_that_the_pdf_has_in_another_order_are_read_from_the_top():
+    assert read([*line("third", y=160), *line("first"), *line("second", y=130)]) == "first\nsecond\nthird"
+    assert read([*line("right", x=300), *line("left")]) == "left right"
+
+
+def test_two_columns_in_one_region_stay_in_the_order_of_the_pdf():
+    left, right = [*line("left 1"), *line("left 2", y=130)], [*line("right 1", x=500), *line("right 2", x=500, y=130)]
+    assert read([*left, *right]) == "left 1\nleft 2\nright 1\nright 2"
+
+
+def test_turned_lines_are_read_along_their_direction():
+    up = [Word(text, (x, y - 60, x + 20, y), Mark.UP) for text, x, y in (("one", 100, 500), ("two", 100, 420),
+                                                                       ("next", 140, 500))]  # fmt: skip
+    assert read(up) == "one two\nnext"
+    down = [Word(text, (x, y, x + 20, y + 60), Mark.DOWN) for text, x, y in (("one", 140, 100), ("two", 140, 180),
+                                                                           ("next", 100, 100))]  # fmt: skip
+    assert read(down) == "one two\nnext"
+
+
+def test_vertical_writing_runs_down_and_its_columns_from_right_to_left():
+    columns = [("세로쓰기", 300), ("다음 줄", 260)]
+    words = [
+        Word(char, (x, 100 + 22 * at, x + 20, 120 + 22 * at), Mark.LINE)
+        for text, x in columns
+        for at, char in enumerate(text)
+        if char != " "
+    ]
+    assert read(words) == "세로쓰기\n다음 줄"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text("가나abc", min_size=1, max_size=4),
+            st.integers(0, 900),
+            st.integers(0, 1300),
+            st.integers(0, 60),
+            st.integers(0, 60),
+            st.sampled_from([NO_MARK, Mark.LINE, Mark.DOWN, Mark.UP, Mark.HYPHEN]),
+        ),
+        max_size=12,
+    )
+)
+def test_no_letter_is_lost_wherever_words_stand(found: list[tuple[str, int, int, int, int, Mark]]):
+    words = [Word(text, (x, y, x + wide, y + high), marks) for text, x, y, wide, high, marks in found]
+    assert sorted("".join(read(words).replace("-", "").split())) == sorted("".join(word.text for word in words))
+
+
+# Soundness
+
+
+@pytest.mark.parametrize("text", [PROSE, ENGLISH, "제 1 장", "12.5 % 3,400 ( 7 )", f"{PROSE} {ENGLISH}"])
+def test_what_is_printed_is_believed(text: str):
+    assert unsound(layer(line(text))) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (line("".join(chr(0xE000 + ord(char) % 256) if char != " " else char for char in PROSE)), "have no meaning"),
+        (line("\ufffd\ufffd\ufffd \ufffd\ufffd a"), "have no meaning"),
+        (line("\x01\x02\x03 \x05\x06 \x07"), "have no meaning"),
+        (line("(cid:12)(cid:13) (cid:14) (cid:99)"), "have no meaning"),
+        (line(PROSE, marks=Mark.UNMAPPED), "have no meaning"),
+        (line(PROSE, marks=Mark.NO_INK | Mark.INVISIBLE), "nothing is printed"),
+        (line(PROSE, marks=Mark.INVISIBLE), "the reading of another program"),
+        (line(PROSE.encode().decode("latin-1", "replace").replace("\x80", "")), "no meaning|accents"),
+        (line("".join(chr((ord(char) - 0xAC00 + 5431) % 11172 + 0xAC00) if char >= "가" else " " for char in PROSE)),
+         "in no Korean word|common"),
+        (line("".join(chr((ord(char) - 97 + 11) % 26 + 97) if char.isalpha() else char for char in ENGLISH)),
+         "of its Latin letters are common"),
+    ],
+)  # fmt: skip
+def test_garbage_is_not_believed_and_says_why(words: list[Word], says: str):
+    assert re.search(says, unsound(layer(words)) or "")
+
+
+def test_text_that_lies_beyond_the_sheet_speaks_against_a_layer():
+    assert unsound(layer(line("a few words"), outside=3)) == "25% of its characters lie outside of the page"
+    assert unsound(layer(outside=30)) == "all of its text lies outside of the page"
+
+
+def test_a_few_bullets_of_a_symbol_font_do_not_speak_against_a_layer():
+    assert unsound(layer(line(f"\ue001 {PROSE} \ue002"))) is None
+
+
+# Regions
+
+
+def test_each_word_goes_to_the_smallest_region_around_it():
+    page = layer(line("outer words"), line("inner", x=300, y=300), line("elsewhere", x=700, y=900))
+    regions = [region(0, 0, 0, 600, 600), region(1, 280, 280, 500, 340)]
+    assert taken(page, regions) == {0: "outer words", 1: "inner"}
+
+
+def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
+    rows = {name: line(f"{name} of a page", y=100 * at) for at, name in enumerate(("text", "table", "formula", "half"))}
+    page = layer(*rows.values(), line("a sum ∑ of signs", y=400), line("seal", y=500), line("\ue001a \ue002", y=600),
+                 bare=(slice(32, 38), slice(10, 40)))  # fmt: skip
+    tasks = {1: ("table", Task.TABLE), 2: ("display_formula", Task.FORMULA), 5: ("seal", Task.TEXT)}
+    regions = [region(at, 50, 100 * at - 5, 950, 100 * at + 90, *tasks.get(at, ("text", Task.TEXT))) for at in range(8)]
+    assert taken(page, regions) == {0: "text of a page"}
+
+
+def test_nothing_is_taken_of_an_unsound_layer():
+    assert taken(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]) == {}
+
+
+def test_code_keeps_its_indents():
+    page = layer(line("def one():"), line("return 1", x=140, y=130), line("apt", y=160, marks=Mark.HYPHEN))
+    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]) == {0: "```\ndef one():\n    return 1\napt-\n```"}
+
+
+# Comparison
+
+BOXES = [(0, 90, 1000, 125), (0, 190, 1000, 225)]
+
+
+def readings(*contents: str, label: str = "text") -> list[RegionText]:
+    return [RegionText(index, label, content) for index, content in enumerate(contents)]
+
+
+def test_a_reading_that_is_the_layer_has_no_distance_whatever_its_blanks_and_marks():
+    page = layer(line("first words that were printed"), line("second line", y=200))
+    found = compare(page, readings("**First** words,that were printed".lower(), "second\nline"), BOXES)
+    assert (found.distance, found.outside, [doubt for doubt in found.doubts() if doubt.weight]) == (0.0, 0.0, [])
+
+
+def test_the_distance_is_edits_to_the_longer_text_region_by_region():
+    page = layer(line("abcdefghij klmnopqrst"), line("abcdefghij klmnopqrst", y=200))
+    found = compare(page, readings("abcdefghij klmnopqrst", "abcdefghij klmnoXYZst"), BOXES)
+    assert found.distance == pytest.approx(3 / 40)
+    far = compare(page, readings("abcdefghij klmnopqrst", "something else that is read"), BOXES)
+    assert any(doubt.weight == 1.0 and "differ from the text layer" in doubt.says for doubt in far.doubts())
+
+
+def test_cells_of_a_table_may_stand_in_another_order_and_a_wrong_digit_counts():
+    page = layer(line("1234 5678 9012 3456 7890 1234"))
+    rows = ("<td>{}</td><td>5678</td>", "<td>9012</td><td>7890</td>", "<td>3456</td><td>1234</td>")
+    html = f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    assert compare(page, readings(html.format("1234"), label="table"), BOXES[:1]).distance == 0
+    assert compare(page, readings(html.format("1235"), label="table"), BOXES[:1]).distance == pytest.approx(1 / 24)
+
+
+def test_what_was_not_read_or_the_layer_does_not_hold_is_not_compared():
+    page = layer(line("a line of enough letters and more"), bare=(slice(19, 23), slice(0, 100)))
+    read = [
+        RegionText(0, "text", "", State.FAILED, "no answer"),
+        RegionText(1, "text", "read from a part that is a picture"),
+    ]
+    assert compare(page, read, BOXES).distance is None
+    assert compare(page, [skipped(0, "header")], BOXES[:1]).distance is None
+
+
+def test_text_that_lies_in_no_region_is_told():
+    page = layer(line("a line of enough letters and more"), line("and a line in no region at all", y=600))
+    found = compare(page, readings("a line of enough letters and more"), BOXES[:1])
+    assert found.outside == pytest.approx(0.46, abs=0.03)
+    assert any("in no region" in doubt.says and doubt.weight > 0.5 for doubt in found.doubts())

@@ -1,0 +1,242 @@
+"""A visit with a real browser, by mouse and by keyboard, with an eye on what the browser says and asks for."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from resources.config.settings import ROOT, load_settings
+from tests.assets.test_cpu_profile import sample
+from tests.search.test_search_partial import PartlyBlind
+from tests.support.corpora import query
+from tests.support.harness import Platform
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+QUESTION = "하드웨어 아키텍처는 몇 개나 지원하나요?"
+MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings", "query_embeddings")
+KOREAN, ENGLISH = "ko-KR", "en-GB"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium as the system has it."""
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no Chromium on this machine")
+    with sync.sync_playwright() as playwright:
+        # Chromium refuses to sandbox itself for root, as in a container.
+        sandbox = [] if os.getuid() else ["--no-sandbox"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The room over three pages of the samples, one of them partly read, and a file that is no picture."""
+    settings, home = load_settings(), tmp_path_factory.mktemp("visit")
+    names = ("install.ko_19", "gimp-layermodes_4")
+    broken = ("install.ko_20", b"no picture")
+    platform = Platform.of(home, [[*map(sample, names), broken]], [query("q1", QUESTION, names[0])])
+    platform.engines = {
+        "layout": settings.layout,
+        "recognition": PartlyBlind(fail=[3]),
+        "embedding": settings.embedding,
+    }
+    platform.make(*MADE)
+    environment = {"PATH": os.environ["PATH"], "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        yield server.stdout.readline().split()[0]
+        server.terminate()
+
+
+class Visit:
+    """A window of the browser; `said` is what it complained of, `asked` every address that it asked for."""
+
+    def __init__(self, browser: "Browser", url: str, pictures: Path, **window: Any) -> None:
+        self._context = browser.new_context(base_url=url, **window)
+        self.page: Page = self._context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self._pictures = pictures
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self._context.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, path: str) -> None:
+        self.page.goto(path)
+        self.page.wait_for_load_state("networkidle")
+
+    def picture(self, name: str) -> None:
+        """A screenshot, for whoever wants to look; and that nothing is wider than the window."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
+        wide, window = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= window, f"{name} is {wide} pixels wide in a window of {window}"
+
+    def close(self, url: str) -> None:
+        """What every visit must hold."""
+        self._context.close()
+        assert not self.said
+        assert self.asked
+        assert all(address.startswith(url) for address in self.asked), "a request outside of this machine"
+
+
+def text(visit: Visit, selector: str) -> str:
+    return visit.page.locator(selector).first.inner_text()
+
+
+def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, viewport={"width": 1280, "height": 800}, locale=KOREAN)
+    page = visit.page
+    visit.open("/")
+    assert page.locator("html").get_attribute("lang") == "ko"
+    visit.picture("home")
+    page.get_by_role("link", name="install.ko").first.click()
+    visit.picture("document")
+    page.get_by_role("link", name="19쪽").click()
+    assert text(visit, "h1") == "install.ko, 19쪽"
+    visit.picture("page")
+
+    region = page.locator(".regions > li").nth(4)
+    region.hover()
+    assert page.locator(".box.lit").get_attribute("data-region") == "4"
+    page.locator(".box[data-region='1']").click()
+    assert page.evaluate("document.activeElement.closest('li').dataset.region") == "1"
+    assert "lit" in (page.locator("#text-1").get_attribute("class") or "")
+
+    before = page.locator(".sheet img").bounding_box()
+    page.get_by_role("button", name="크게").click()
+    page.get_by_role("button", name="크게").click()
+    after = page.locator(".sheet img").bounding_box()
+    assert before
+    assert after
+    assert after["width"] == pytest.approx(2 * before["width"], rel=0.05)
+    assert text(visit, "output") == "200%"
+    visit.picture("zoomed")
+    page.get_by_role("link", name="마크다운").click()
+    assert page.locator(".rendered table td").first.is_visible()
+    visit.picture("markdown")
+    page.get_by_role("link", name="만들어진 과정").click()
+    assert page.get_by_text("ocr_results").first.is_visible()
+
+    page.get_by_role("searchbox").fill(QUESTION)
+    page.get_by_role("button", name="검색").click()
+    visit.picture("hits")
+    assert page.locator("mark").count()
+    page.locator(".hits h2 a").first.click()
+    assert text(visit, "h1") == "install.ko, 19쪽"
+    visit.picture("hit")
+    page.get_by_role("link", name="검색 결과로").click()
+    assert page.locator(".hits").is_visible()
+    visit.close(url)
+
+
+def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, viewport={"width": 390, "height": 844}, locale=ENGLISH, color_scheme="dark")
+    page, keys = visit.page, visit.page.keyboard
+    visit.open("/")
+    keys.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    keys.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    visit.picture("narrow-home")
+
+    page.get_by_role("link", name="To look at", exact=True).focus()
+    keys.press("Enter")
+    page.locator(".tabs").get_by_role("link", name="Partly read").focus()
+    keys.press("Enter")
+    visit.picture("narrow-list")
+    page.get_by_role("link", name="Go through them one by one").focus()
+    keys.press("Enter")
+    first = text(visit, "h1")
+    assert "1 of 2" in text(visit, ".walk")
+    visit.picture("narrow-walk")
+    with page.expect_navigation():
+        keys.press("ArrowRight")
+    assert text(visit, "h1") != first
+    assert "2 of 2" in text(visit, ".walk")
+    with page.expect_navigation():
+        keys.press("ArrowLeft")
+    assert text(visit, "h1") == first
+
+    page.locator(".regions .tag a").first.focus()
+    keys.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('li').dataset.region") == "1"
+    assert page.locator(".box.lit").get_attribute("data-region") == "1"
+    page.locator(".pan").focus()
+    keys.press("+")
+    assert text(visit, "output") == "150%"
+    keys.press("0")
+    assert text(visit, "output") == "100%"
+    keys.press("-")
+    assert text(visit, "output") == "100%"
+
+    page.get_by_role("searchbox").focus()
+    keys.type("architecture")
+    keys.press("Enter")
+    visit.picture("narrow-hits")
+    visit.open("/pages?kind=quarantined")
+    page.locator(".card").first.focus()
+    keys.press("Enter")
+    assert "No picture" in page.locator(".viewer").inner_text()
+    visit.picture("narrow-quarantined")
+    visit.close(url)
+
+
+def test_everything_can_be_reached_without_scripts(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, java_script_enabled=False, locale=ENGLISH)
+    visit.open("/")
+    visit.page.get_by_role("link", name="install.ko").first.click()
+    visit.page.get_by_role("link", name="Page 19").click()
+    assert visit.page.locator(".regions > li").count() > 5
+    assert not visit.page.locator(".tools").is_visible()
+    visit.page.locator(".regions .tag a").nth(2).click()
+    assert visit.page.url.endswith("#box-2")
+    visit.close(url)
+
+
+def test_texts_stand_out_from_their_ground(browser: "Browser", url: str, tmp_path: Path):
+    """4.5 to 1, by the rule of WCAG 2, for every text of the pages a person sees, in light and dark."""
+    for scheme in ("light", "dark"):
+        visit = Visit(browser, url, tmp_path, locale=ENGLISH, color_scheme=scheme)
+        for path in ("/", "/page?id=install.ko_19", "/pages?kind=partial", "/search?q=아키텍처", "/evaluation"):
+            visit.open(path)
+            assert visit.page.evaluate(_FAINT) == [], f"{path}, {scheme}"
+        visit.close(url)
+
+
+_FAINT = """() => {
+  const rgb = (colour) => (colour.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = rgb(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const says = [...node.childNodes].some((each) => each.nodeType === 3 && each.data.trim());
+    if (!says || !node.checkVisibility() || node.closest("[aria-disabled], .unseen, .skip, [disabled]")) continue;
+    const [a, b] = [light(rgb(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) faint.push(`${node.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return faint;
+}"""

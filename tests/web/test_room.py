@@ -1,0 +1,490 @@
+"""The reading room: what it shows, what it refuses, and that nothing a page says is more than text."""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+import kopub_web.room
+from kopub_cli.indexed_corpus import corpus_check
+from kopub_web.app import reading_room
+from kopub_web.room import Room
+from resources.code_version import CodeVersion
+from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.evaluation.benchmark import Benchmark, Sample
+from resources.evaluation.gold import PageText
+from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
+from resources.states import State
+from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
+from tests.support.corpora import page_image, pages, query
+from tests.support.harness import Platform
+
+HOSTILE = "화면 <script>alert(1)</script> \"><img src=x onerror=alert(2)> {{ 7 * 7 }} & '"
+HOSTILE_TABLE = (
+    '<table onclick="alert(1)"><caption>표</caption><tr><td colspan="2" rowspan="9999999" style="color:red">칸'
+    "<script>alert(3)</script><img src=x onerror=alert(4)><a href='http://evil.example'>밖</a></td><td>둘</td></tr></table>"
+)
+MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings")
+KOREAN = {"accept-language": "ko-KR,ko;q=0.9,en;q=0.8"}
+BOXES = {"table": (10.0, 10.0, 150.0, 60.0), "image": (10.0, 70.0, 80.0, 120.0), "text": (10.0, 130.0, 150.0, 210.0)}
+
+
+class ThreeBoxes(LayoutDetector):
+    """A table, a picture and a text on every page; the page `lost` fails."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.three_boxes", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"lost"})
+    lost: str = ""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        tasks = {"table": Task.TABLE, "image": Task.SKIP, "text": Task.TEXT}
+        regions = tuple(Region(at, name, tasks[name], 0.9, box) for at, (name, box) in enumerate(BOXES.items()))
+        for page in pages:
+            if page.page_id == self.lost:
+                yield PageLayout(page.page_id, State.FAILED, "asked to fail")
+            else:
+                yield PageLayout(page.page_id, State.OK, None, regions)
+
+
+class Scribe(Recognizer):
+    """Reads one table and one text, the same from every page; the text of `partly` cannot be read."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.scribe", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"partly"})
+    text: str
+    table: str = HOSTILE_TABLE
+    partly: str = ""
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for page, regions in pages:
+            said = {"table": self.table, "text": self.text}
+            texts = [RegionText(r.index, r.label, said.get(r.label, "")) for r in regions]
+            if page.page_id == self.partly:
+                texts[-1] = RegionText(2, "text", "", State.FAILED, "it repeats itself")
+            cut = Crop(f"crops/{page.page_id}_1.jpg", BOXES["image"], "image", page_image(1, format="JPEG"))
+            yield page_reading(page.page_id, texts, [cut])
+
+
+def browser(platform: Platform, embedding: HashedEmbedder | None = None) -> TestClient:
+    settings = platform.settings
+    room = Room(settings, searcher(platform, embedding), corpus_check(settings.corpus.manifest, settings.store))
+    return TestClient(reading_room(room), base_url="http://127.0.0.1", raise_server_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    return made(tmp_path_factory.mktemp("room"), b_1=HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def room(platform: Platform) -> TestClient:
+    return browser(platform)
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    """A page of each state that is worth a look, tables, pictures, and questions."""
+    home = tmp_path_factory.mktemp("troubled")
+    shards = [
+        pages("a_1", "a_2", "a_3"),
+        [*pages("b_1"), ("b_2", b"no picture"), ("b_3", page_image(9, format="TIFF"))],
+    ]
+    platform = Platform.of(home, shards, [query("q1", "무엇을 <b>찾나요?</b>", "a_1")])
+    garbled = "좋은 글 " + "�" * 40 + " 나쁜 글"
+    platform.engines = {
+        "layout": ThreeBoxes(lost="a_3"),
+        "recognition": Scribe(text=garbled, partly="a_2"),
+        "embedding": HashedEmbedder(),
+    }
+    platform.make(*MADE)
+    return platform
+
+
+def address(html: str, start: str) -> str:
+    """The first address on a page that begins so."""
+    found = re.search(rf'"({re.escape(start)}[^"]*)"', html)
+    assert found, html
+    return found[1].replace("&amp;", "&")
+
+
+def plain(html: str) -> str:
+    """What a person reads of a page."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def test_the_first_page_counts_and_asks(troubled: Platform):
+    shown = browser(troubled).get("/").text
+    assert 'role="search"' in shown
+    for count, what in (
+        ("2", "documents"),
+        ("6", "pages"),
+        ("1", "Partly read"),
+        ("1", "Failed"),
+        ("1", "Quarantined"),
+    ):
+        assert f"<b>{count}</b><span>{what}</span>" in shown
+    assert "무엇을 &lt;b&gt;찾나요?&lt;/b&gt;" in shown
+    assert re.search(r"<code>ocr_results</code></th><td>2/2</td>", shown)
+
+
+def test_a_home_without_tables_says_what_to_do(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1")], [])
+    platform.engines = {"embedding": HashedEmbedder()}
+    assert "Nothing has been read of this corpus yet" in browser(platform).get("/").text
+
+
+def test_a_document_leads_to_its_pages_and_their_neighbours(room: TestClient):
+    listed = room.get("/documents").text
+    shown = room.get(address(listed, "/document?")).text
+    assert re.findall(r"<strong>(.*?)</strong>", shown) == ["Page 1", "Page 2"]
+    first = room.get(address(shown, "/page?")).text
+    assert "<h1>a, page 1</h1>" in first
+    assert 'rel="next" href="/page?id=a_2" data-key="ArrowRight"' in first
+    assert 'rel="prev" href="/page?id=a_1"' in room.get("/page?id=a_2").text
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"), [("name=B", ["b"]), ("shard=shard_00", ["a"]), ("shard=nowhere", ["a", "b"]), ("name=ㅎ", [])]
+)
+def test_documents_are_found_by_name_and_shard(room: TestClient, asked: str, names: list[str]):
+    assert re.findall(r"<strong>(.*?)</strong>", room.get(f"/documents?{asked}").text) == names
+
+
+def test_a_question_shows_pages_words_and_boxes(room: TestClient):
+    shown = room.get("/search", params={"q": "화면 밝기"})
+    assert shown.status_code == 200
+    assert 'value="화면 밝기"' in shown.text
+    assert "<mark>화면</mark> <mark>밝기</mark>" in shown.text
+    assert re.search(r'<rect x="0" y="0" width="1000" height="1000" class="hue-text held"/>', shown.text)
+    picture = room.get(address(shown.text, "/picture?"))
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert "immutable" in picture.headers["cache-control"]
+    of_another = re.sub("of=[0-9a-f]*", "of=0123456789abcdef", address(shown.text, "/picture?"))
+    assert "immutable" not in room.get(of_another).headers["cache-control"], "it would be kept under the wrong name"
+    assert Image.open(io.BytesIO(picture.content)).size == (160, 220)
+
+
+def test_a_hit_shows_the_words_on_the_page_and_leads_back(room: TestClient):
+    hits = room.get("/search", params={"q": "밝기"}).text
+    shown = room.get(address(hits, "/page?")).text
+    assert "<h1>a, page 1</h1>" in shown
+    assert "<mark>밝기</mark>" in shown
+    assert re.search(r'class="hue-text held"', shown)
+    back = address(shown, "/search?q")
+    assert back.endswith("#a_1")
+    assert 'id="a_1"' in room.get(back).text
+
+
+def test_regions_and_texts_are_tied_to_each_other(troubled: Platform):
+    shown = browser(troubled).get("/page?id=a_1").text
+    for index in range(3):
+        assert f'id="box-{index}"' in shown
+        assert f'href="#text-{index}"' in shown
+        assert f'id="text-{index}" data-region="{index}"' in shown
+        assert f'href="#box-{index}"' in shown
+
+
+def test_a_table_is_rendered_without_what_is_no_table(troubled: Platform):
+    page = browser(troubled)
+    for view in ("text", "markdown"):
+        shown = page.get("/page", params={"id": "a_1", "view": view}).text
+        rendered = shown[shown.index("<table>") : shown.index("</table>")]
+        assert '<td colspan="2">칸' in rendered
+        assert "밖" in rendered
+        assert not re.search(r"script|onclick|onerror|style|href|src|rowspan", rendered)
+
+
+def test_the_markdown_of_a_page_shows_its_own_pictures_alone(troubled: Platform):
+    shown = browser(troubled).get("/page?id=a_1&view=markdown").text
+    rendered = re.sub(r"<pre.*?</pre>", "", shown, flags=re.S)
+    assert "http://evil.example" not in rendered
+    assert re.findall(r'<img src="(/figure[^"]*)"', rendered) == ["/figure?id=a_1&amp;region=1"]
+
+
+def test_a_region_is_cut_out_of_its_page(troubled: Platform):
+    page = browser(troubled)
+    cut = page.get("/figure?id=a_1&region=1")
+    assert Image.open(io.BytesIO(cut.content)).size == (70, 50)
+    assert page.get("/figure?id=a_1&region=99").status_code == 404
+    listed = page.get("/figures").text
+    assert "4 figures" in listed
+    assert page.get(address(listed, "/figure?")).content == cut.content
+    assert page.get(address(listed, "/page?").partition("#")[0]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "page_id", "why"),
+    [
+        ("doubtful", "a_1", "of the characters are broken"),
+        ("partial", "a_2", "it repeats itself"),
+        ("failed", "a_3", "asked to fail"),
+        ("quarantined", "b_2", "not a PNG, JPEG, WEBP, TIFF image"),
+    ],
+)
+def test_pages_to_look_at_are_listed_with_the_reason(troubled: Platform, kind: str, page_id: str, why: str):
+    listed = browser(troubled).get(f"/pages?kind={kind}").text
+    assert why in listed
+    assert f'href="/page?id={page_id}&amp;walk={kind}"' in listed
+
+
+def test_a_list_is_walked_through_page_by_page(troubled: Platform):
+    page = browser(troubled)
+    shown = listed = page.get("/pages?kind=doubtful").text
+    seen, at = [], address(listed, "/page?")
+    while at:
+        shown = page.get(at).text
+        seen.append(re.findall(r"<h1>(.*?)</h1>", shown)[0])
+        found = re.search(r'rel="next" href="([^"]*)" data-key="ArrowRight"', shown)
+        at = found[1].replace("&amp;", "&") if found else ""
+    assert seen == re.findall(r"<strong>(.*?)</strong>", listed)
+    assert len(seen) == 4
+    assert "4 of 4" in plain(shown)
+    assert 'href="/pages?kind=doubtful"' in shown
+
+
+def test_a_page_shows_its_doubts_its_states_and_how_it_was_made(troubled: Platform):
+    page = browser(troubled)
+    assert re.search(r"This text looks wrong \(\d+ %\)", page.get("/page?id=a_1").text)
+    made = plain(page.get("/page?id=a_2&view=history").text)
+    for part in ("raw_pages", "ocr_results", "partly read", "shard_00", "SHA-256", "corpus_text_embeddings"):
+        assert part in made
+
+
+def test_a_page_that_cannot_be_decoded_has_no_picture_and_a_tiff_has_one(troubled: Platform):
+    page = browser(troubled)
+    listed = page.get("/document?id=b").text
+    assert re.findall(r"/picture\?id=b_(\d)", listed) == ["1", "3"]
+    assert "<img" not in page.get("/page?id=b_2").text
+    for size in ("thumb", "full"):
+        assert Image.open(io.BytesIO(page.get(f"/picture?id=b_3&size={size}").content)).format == "JPEG"
+    assert Image.open(io.BytesIO(page.get("/picture?id=a_1&size=full").content)).format == "PNG", "as it lies there"
+
+
+def test_each_language_is_whole_and_alone(troubled: Platform):
+    page = browser(troubled)
+    for path in ("/", "/documents", "/pages?kind=partial", "/page?id=a_1", "/search?q=글", "/evaluation", "/nowhere"):
+        korean, english = page.get(path, headers=KOREAN), page.get(path, headers={"accept-language": "en"})
+        assert '<html lang="ko">' in korean.text
+        assert '<html lang="en">' in english.text
+        assert korean.headers["content-language"] == "ko"
+        assert korean.headers["vary"] == "Accept-Language"
+        for word in ("Documents", "Search", "Figures"):
+            assert word in english.text
+            assert word not in korean.text
+    doubt = page.get("/page?id=a_1", headers=KOREAN).text
+    assert "글자의 " in doubt
+    assert "of the characters" not in doubt
+
+
+def test_nothing_that_a_page_or_a_query_says_is_markup(room: TestClient):
+    asked = room.get("/search", params={"q": HOSTILE})
+    whole = room.get("/page", params={"id": "b_1", "q": "<b>화면</b>"})
+    markdown = room.get("/page", params={"id": "b_1", "view": "markdown"})
+    unknown = room.get("/page", params={"id": "<script>x"})
+    document = room.get("/document", params={"id": "<script>x"})
+    name = room.get("/documents", params={"name": '"><script>x', "shard": "<script>"})
+    for shown in (asked, whole, markdown, unknown, document, name):
+        assert not re.search(r"<(script(?! src=\"/static/room.js)|b|img src=x)\b", shown.text)
+    assert "&lt;" in asked.text
+    assert "49" not in plain(whole.text)
+
+
+def test_hostile_ids_are_shown_and_lead_to_their_pages(tmp_path: Path):
+    ids = ['"><img src=x onerror=alert(1)>_1', "{{ 7*7 }}&id=b_2", "가 나#?%_3", "javascript:alert(1)"]
+    platform = Platform.of(tmp_path, [pages(*ids)], [])
+    platform.engines = {"embedding": HashedEmbedder()}
+    platform.make("raw_pages")
+    page = browser(platform)
+    listed = page.get("/documents").text
+    assert not re.search(r"<img src=x", listed)
+    for start in set(re.findall(r'href="(/document\?[^"]*)"', listed)):
+        for inner in re.findall(r'href="(/page\?[^"]*)"', page.get(start.replace("&amp;", "&")).text):
+            shown = page.get(inner.replace("&amp;", "&"))
+            assert shown.status_code == 200
+            assert not re.search(r"<img src=x|href=\"javascript", shown.text)
+            assert page.get(address(shown.text, "/picture?")).status_code == 200
+
+
+def test_every_answer_forbids_inline_scripts_and_foreign_things(room: TestClient):
+    for path in ("/", "/search?q=화면", "/search?q=%3F", "/page?id=y", "/static/room.css", "/picture?id=y", "/nowhere"):
+        headers = room.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; form-action")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+    for name in ("room.css", "room.js"):
+        content = room.get(f"/static/{name}").text
+        assert not re.search(r"https?:|url\(|fetch\(|XMLHttp|localStorage|innerHTML", content)
+    for path in ("/", "/page?id=a_1", "/search?q=화면"):
+        html = room.get(path).text
+        assert not re.search(r'(src|href|action)="(https?:)?//', html)
+        assert not re.search(r"<[^>]*\s(style|on[a-z]+)=", html)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "line"),
+    [
+        ("/search?q=", 400, "The question is empty"),
+        ("/search?q=%20", 400, "The question is empty"),
+        ("/search?q=%3F%21&mode=text", 400, "cannot be answered"),
+        ("/search?q=화면&mode=image", 400, "cannot search by image"),
+        ("/search?q=화면&doc=nowhere", 400, "nowhere"),
+        (f"/search?q={'x' * 20_000}", 400, "too long: shorten it to 2,000"),
+        ("/page?id=nothing", 404, "There is no page nothing."),
+        ("/page?id=..%2F..%2Fx", 404, "There is no page"),
+        ("/page", 404, "There is no page"),
+        ("/document?id=..%2Fx", 404, "There is no document"),
+        ("/picture?id=..%2F..%2Fx", 404, "There is no page"),
+        ("/static/..%2Fapp.py", 404, ""),
+        ("/static/app.py", 404, ""),
+        ("/nowhere", 404, "Nothing is at this address"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(room: TestClient, platform: Platform, path: str, status: int, line: str):
+    shown = room.get(path)
+    assert (shown.status_code, line in shown.text) == (status, True), shown.text
+    assert not list(platform.home.rglob("x")), "an address names no file"
+
+
+def test_odd_numbers_are_bounded(room: TestClient):
+    for top, hits in (("1", 1), ("0", 1), ("-5", 3), ("9" * 30, 3), ("9" * 5000, 3), ("two", 3)):
+        assert room.get("/search", params={"q": "화면", "top": top}).text.count("<h2>") == hits
+    for part in ("0", "-1", "9" * 5000, "x", "²"):
+        assert room.get("/documents", params={"part": part}).text.count("<strong>") == 2
+
+
+def test_only_reading_and_only_from_this_machine(room: TestClient):
+    for method in ("post", "put", "delete", "patch"):
+        assert getattr(room, method)("/").status_code == 405
+    assert room.get("/", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_no_vectors_is_said(tmp_path: Path):
+    shown = browser(made(tmp_path, select="raw_pages")).get("/search?q=화면&mode=text")
+    assert (shown.status_code, "no text vectors yet: materialize" in shown.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [("gone", "cannot be opened"), ("other", "does not hold the bytes that raw_pages saw of"), ("cut", "cut off")],
+)
+def test_a_page_whose_source_changed_is_shown_without_its_picture(tmp_path: Path, change: str, says: str):
+    platform = made(tmp_path)
+    source = next(path for path in tmp_path.rglob("data-0.arrow"))
+    if change == "gone":
+        source.unlink()
+    elif change == "cut":
+        source.write_bytes(source.read_bytes()[:400])
+    else:
+        content = source.read_bytes()
+        at = content.index(b"IHDR")
+        source.write_bytes(content[: at + 20] + b"\xff" + content[at + 21 :])
+    page = browser(platform)
+    shown = page.get("/page", params={"id": "a_1", "q": "밝기"})
+    assert shown.status_code == 200
+    assert "<mark>밝기</mark>" in shown.text
+    assert says in shown.text
+    assert "<img" not in shown.text
+    refused = page.get("/picture", params={"id": "a_1"})
+    assert (refused.status_code, says in refused.text) == (404, True)
+
+
+def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
+    platform = made(tmp_path)
+    page = browser(platform)
+    (tmp_path / "store" / "ocr_results" / "shard_00.parquet").write_bytes(b"PAR1 nothing")
+    shown = page.get("/page?id=a_1")
+    assert (shown.status_code, "cannot be read" in shown.text) == (500, True)
+    assert page.get("/documents").status_code == 200
+
+
+def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    platform = made(tmp_path, select="raw_pages")
+    page = browser(platform)
+    assert "No region was found" in page.get("/page?id=a_1").text
+    platform.make(*MADE)
+    assert "밝기를 조절" in page.get("/page?id=a_1").text
+
+
+def test_what_an_upgrade_changed_is_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    platform = made(tmp_path)
+    page = browser(platform)
+    assert "No table was replaced yet" in page.get("/versions").text
+    texts = {page_id: row["text"] for page_id, row in platform.rows("parsed_texts").items()}
+    again = made(tmp_path, a_1="화면 어둡기를 조절하려면 <b>메뉴</b>를 누릅니다.")
+    assert texts["a_1"] != again.rows("parsed_texts")["a_1"]["text"]
+    listed = page.get("/versions").text
+    assert "1 of 2 pages differs" in listed
+    shown = page.get(address(listed, "/page?id=a_1&amp;view=versions")).text
+    assert "<del>" in shown
+    assert "<ins>" in shown
+    assert "<b>메뉴</b>" not in shown
+
+
+def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(tmp_path: Path):
+    platform = made(tmp_path)
+    samples = [
+        Sample(f"a_{n}", "a", None, {}, PageText(TEXTS[f"a_{n}"].replace("덮개", "<b>뚜껑</b>"))) for n in (1, 2)
+    ]
+    write_gold(tmp_path / "gold.parquet", [KnownAnswers(Benchmark("texts", "1", "", "", samples), 2)])
+    assert platform.run("ocr_scores", first=None).success
+    page = browser(platform)
+    listed = page.get("/evaluation").text
+    assert re.findall(r"<strong>(.*?)</strong>", listed) == ["a, page 2", "a, page 1"]
+    shown = page.get(address(listed, "/page?")).text
+    assert "Known answer" in shown
+    assert re.search(r"<del>[^/]*뚜껑", shown)
+    assert "<b>뚜껑" not in shown
+
+
+def test_benchmarks_of_their_own_homes_are_named_with_the_command(troubled: Platform):
+    store = troubled.home / "evaluations" / "texts" / "my pages-0123" / "profiles" / "cpu" / "store"
+    store.mkdir(parents=True)
+    shown = browser(troubled).get("/evaluation").text
+    assert "texts, cpu" in shown
+    assert "profiles/cpu/store&#39; kopub browse" in shown
+
+
+def test_a_picture_of_many_pages_is_kept_within_bounds(room: TestClient, monkeypatch: pytest.MonkeyPatch):
+    from kopub_web import pictures
+
+    monkeypatch.setattr(pictures, "_KEPT", 3000)
+    kept = pictures.Pictures()
+    for seed in range(20):
+        kept.page(f"page {seed}", lambda seed=seed: page_image(seed), "thumb")
+    assert kept._kept.currsize <= 3000
+
+
+def test_five_hundred_at_once_are_all_answered(room: TestClient):
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = ["/", "/page?id=a_1", "/picture?id=a_2&size=thumb", "/search?q=화면", "/documents"] * 100
+    with ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda path: room.get(path).status_code, paths))
+    assert answers == [200] * 500
+
+
+def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
+    platform, embedder = (
+        made(tmp_path, select="raw_pages,layout_regions,ocr_results,parsed_texts"),
+        TwoWayEmbedder(says={}),
+    )
+    platform.engines["embedding"] = embedder
+    platform.make("corpus_text_embeddings")
+    visitor = browser(platform, embedder)
+    choices = re.findall(r'<option(?: value="([^"]*)")?>([^<]*)</option>', visitor.get("/search?q=화면").text)
+    assert [value for value, _ in choices[:6]] == ["", "fusion", "bm25", "vectors", "text", "image"]
+    assert "<mark>" in visitor.get("/search", params={"q": "화면"}).text
+    assert "no image vectors yet" in visitor.get("/search", params={"q": "화면", "mode": "vectors"}).text

@@ -1,0 +1,73 @@
+"""How much of the text of pages with known text is lost or changed by `kopub export --markdown`.
+
+    python -m tools.documents_cer SOURCE FOLDER
+
+SOURCE is the indexed corpus, Arrow or Parquet shards with a column `text`; FOLDER the export. The error rates, over
+characters without blanks and pooled over the pages, are of the regions' text and of the files. Running heads, feet and
+page numbers, which the files leave out, are left out of the regions' text too.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from resources.config.settings import load_settings
+from resources.documents_out.document_stream import DocumentStream
+from resources.documents_out.furniture import furniture
+from resources.evaluation.scorers.characters import character_errors, pooled
+from resources.recognition.readings import RegionText
+from resources.texts.plain_text import page_text
+
+_MARK = re.compile(r"<!-- page (\d+)[^>]*-->")
+
+
+def main(source: Path, folder: Path) -> None:
+    gold = dict(_known(source))
+    settings = load_settings()
+    regions, files, shares = [], [], []
+    for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read(lambda *picture: None):
+        written = _pages((folder / f"{document.name}.md").read_text("utf-8"))
+        out = furniture(document.pages)
+        for page in document.pages:
+            texts = [
+                RegionText(region.index, region.label, region.content or "", region.state)
+                for region in page.regions
+                if region.state is not None and (page.number, region.index) not in out
+            ]
+            known = gold.get(page.page_id)
+            if known:
+                regions.append(character_errors(known, page_text(texts)))
+                files.append(character_errors(known, written[page.number]))
+                shares.append((files[-1].rate - regions[-1].rate, page.page_id))
+    print(f"{len(files)} pages: regions {pooled(regions):.4f}, files {pooled(files):.4f}")
+    print(f"difference {100 * (pooled(files) - pooled(regions)):+.2f} points; the worst pages:")
+    for share, page_id in sorted(shares, reverse=True)[:5]:
+        print(f"  {100 * share:+.2f}  {page_id}")
+
+
+def _known(source: Path) -> Iterator[tuple[str, str]]:
+    from datasets import Dataset
+
+    for file in sorted([*source.rglob("*.arrow"), *source.rglob("*.parquet")]):
+        load = Dataset.from_file if file.suffix == ".arrow" else Dataset.from_parquet
+        shard = load(str(file)).select_columns(["id", "text"])
+        yield from zip(shard["id"], shard["text"], strict=True)
+
+
+def _pages(markdown: str) -> dict[int, str]:
+    """The text of each page of a file, without markup."""
+    parts = _MARK.split(markdown)
+    return {int(number): _text(text) for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _text(markdown: str) -> str:
+    html = MarkdownIt("commonmark").render(re.sub(r"!\[[^]]*\]\([^)]*\)", "", markdown))
+    return unescape(re.sub(r"<[^<>]*>", " ", html))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
