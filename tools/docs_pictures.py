@@ -30,7 +30,6 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 _START_SECONDS = 90
 _SETTLE_MILLISECONDS = 2500
 """The graph is laid out and drawn after its last request."""
-_GROUPS = ",".join(f"global@global:{name}" for name in ("pages", "reading", "search", "release"))
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Picture:
 
 
 PICTURES = (
-    Picture("asset_graph", "dagster", f"/asset-groups?expanded={_GROUPS}", (1900, 760)),
+    Picture("asset_graph", "dagster", "/asset-groups", (1900, 760)),
     Picture(
         "layout_preview",
         "dagster",
