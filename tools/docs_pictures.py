@@ -130,7 +130,9 @@ def take(browser: "Browser", url: str, picture: Picture, folder: Path) -> Path:
     """Save `picture` of the server at `url` in `folder` as a PNG, and return its path."""
     width, height = picture.window
     page = browser.new_page(viewport={"width": width, "height": height}, locale="en-GB")
-    page.goto(url + picture.path)
+    answer = page.goto(url + picture.path)
+    if answer is not None and answer.status >= 400:
+        sys.exit(f"{url}{picture.path} answers {answer.status}: {picture.name} was not made")
     page.wait_for_load_state("networkidle")
     for text in picture.clicked:
         page.get_by_text(re.compile(re.escape(text), re.IGNORECASE)).first.click()
