@@ -34,27 +34,27 @@ _SETTLE_MILLISECONDS = 2500
 
 @dataclass(frozen=True)
 class Picture:
-    """One page of a server as a file of `docs/`; `clicked` are texts that are clicked, one after the other."""
+    """One page of a server as a file of `docs/`.
+
+    `clicked` are texts that are clicked, one after the other; `part` is a CSS selector of what is shown, of what fits
+    the window of `window` pixels.
+    """
 
     name: str
     server: str
     path: str
     window: tuple[int, int]
     clicked: tuple[str, ...] = ()
+    part: str = "body"
 
 
+_SHARD = "/assets/layout_regions?view=partitions&partition=shard_00"
+_HIT = "/page?id=lshort-ko_20&q=한글로 쓴 가장 짧은 LaTeX 문서는 어떻게 생겼나요?"
 PICTURES = (
-    Picture("asset_graph", "dagster", "/asset-groups", (1900, 760)),
-    Picture(
-        "layout_preview",
-        "dagster",
-        "/assets/layout_regions?view=partitions&partition=shard_00",
-        (720, 910),
-        ("Show markdown",),
-    ),
-    Picture(
-        "reading_room", "room", "/page?id=lshort-ko_20&q=한글로 쓴 가장 짧은 LaTeX 문서는 어떻게 생겼나요?", (1180, 820)
-    ),
+    Picture("asset_graph", "dagster", "/asset-groups", (1900, 900)),
+    Picture("layout_preview", "dagster", _SHARD, (1000, 950), ("Show markdown",), "[role=dialog]"),
+    Picture("reading_room", "room", _HIT, (1180, 820)),
+    Picture("diff_page", "diff", "", (1000, 1100), (), "#page-0"),
 )
 
 SERVERS = {
@@ -62,6 +62,8 @@ SERVERS = {
     "room": ("kopub", "browse", "--port"),
 }
 """The command of each server, to which a port is added."""
+_UPGRADE = {"KOPUB_RECOGNITION__LANGUAGES": '["eng"]'}
+"""What `diff` compares with: an upgrade that lost its Korean."""
 
 
 def find_browser() -> str:
@@ -82,6 +84,19 @@ def make_demo(folder: Path) -> dict[str, str]:
     environment = kept | {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(history), "PATH": path}
     subprocess.run(["kopub", "run"], check=True, cwd=ROOT, env=environment)
     return environment
+
+
+@contextmanager
+def opened(server: str, environment: dict[str, str], folder: Path) -> Iterator[str]:
+    """The address of a server of `SERVERS`, or of the file that `kopub diff` writes into `folder`."""
+    if server in SERVERS:
+        with serve(SERVERS[server], environment) as url:
+            yield url
+        return
+    upgrade, file = ["kopub", "run", "--asset", "ocr_results", "--shards", "shard_00"], folder / "diff.html"
+    subprocess.run(upgrade, check=True, cwd=ROOT, env=environment | _UPGRADE)
+    subprocess.run(["kopub", "diff", "shard_00", "--html", str(file)], check=True, cwd=ROOT, env=environment | _UPGRADE)
+    yield file.as_uri()
 
 
 @contextmanager
@@ -115,14 +130,21 @@ def take(browser: "Browser", url: str, picture: Picture, folder: Path) -> Path:
     """Save `picture` of the server at `url` in `folder` as a PNG, and return its path."""
     width, height = picture.window
     page = browser.new_page(viewport={"width": width, "height": height}, locale="en-GB")
-    page.goto(url + picture.path)
+    answer = page.goto(url + picture.path)
+    if answer is not None and answer.status >= 400:
+        sys.exit(f"{url}{picture.path} answers {answer.status}: {picture.name} was not made")
     page.wait_for_load_state("networkidle")
     for text in picture.clicked:
         page.get_by_text(re.compile(re.escape(text), re.IGNORECASE)).first.click()
         page.wait_for_load_state("networkidle")
     page.wait_for_timeout(_SETTLE_MILLISECONDS)
+    part = page.locator(picture.part).first
+    part.evaluate("each => each.scrollIntoView()")
+    box = part.bounding_box() or {"x": 0, "y": 0, "width": width, "height": height}
+    left, top = max(box["x"], 0), max(box["y"], 0)
+    right, bottom = min(box["x"] + box["width"], width), min(box["y"] + box["height"], height)
     path = folder / f"{picture.name}.png"
-    page.screenshot(path=path)
+    page.screenshot(path=path, clip={"x": left, "y": top, "width": right - left, "height": bottom - top})
     page.close()
     return path
 
@@ -146,7 +168,7 @@ def main() -> None:
         environment = make_demo(Path(folder))
         browser = playwright.chromium.launch(executable_path=executable, args=sandbox)
         for server in dict.fromkeys(each.server for each in pictures):
-            with serve(SERVERS[server], environment) as url:
+            with opened(server, environment, Path(folder)) as url:
                 for picture in pictures:
                     if picture.server == server:
                         print(take(browser, url, picture, chosen.to))
