@@ -112,7 +112,7 @@ def _shown_as_it_is(data: bytes) -> str | None:
 def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
     import cv2
 
-    from resources.pages.images import decode
+    from resources.pages.pixels.images import decode
 
     try:
         image = change(decode(data))

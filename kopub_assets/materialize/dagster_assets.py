@@ -16,7 +16,7 @@ from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
-from resources.config.reading_room import ReadingRoom
+from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 from resources.printable import counted

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import StoreError
 from resources.release import local
 from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
