@@ -92,3 +92,5 @@ def test_everything_is_a_job(platform: Platform):
     made = {key.to_user_string() for key in job.asset_layer.executable_asset_keys}
     assets = [asset for asset in platform.assets if isinstance(asset, dg.AssetsDefinition)]
     assert made == {asset.key.to_user_string() for asset in assets}
+    # Of a backfill of assets the scores are a run of their own, and Dagster waits half a minute between two runs.
+    assert job.backfill_policy == dg.BackfillPolicy.single_run()
