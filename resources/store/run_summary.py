@@ -10,6 +10,8 @@ from statistics import mean, median
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.store.ledger import moment_of
+
 ANSWER_TOKENS = "answer_tokens"
 """Tokens that a model wrote for a row."""
 COUNTED = {
@@ -92,11 +94,16 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
 
     Rows of unknown cost are left out.
     """
-    known = ledger.filter(pc.field("seconds").is_valid())
-    ended = known.group_by("run_id").aggregate([("made_at", "max")]).sort_by([("made_at_max", "descending")])
+    # By masks, and times as numbers: expressions, and moments as Python has them, load pandas.
+    known = ledger.filter(ledger["seconds"].is_valid())
+    ids = known["run_id"].to_pylist()
+    ended: dict[str, int] = {}
+    for run_id, moment in zip(ids, known["made_at"].cast(pa.int64()).to_pylist(), strict=True):
+        ended[run_id] = max(moment, ended.get(run_id, moment))
+    newest = sorted(ended, key=lambda run_id: -ended[run_id])
     return [
-        _run(run["run_id"], run["made_at_max"], known.filter(pc.field("run_id") == run["run_id"]))
-        for run in ended.slice(0, most).to_pylist()
+        _run(run_id, moment_of(ended[run_id]), known.filter(pa.array([each == run_id for each in ids], pa.bool_())))
+        for run_id in newest[:most]
     ]
 
 
@@ -106,4 +113,4 @@ def _run(run_id: str, ended: datetime, rows: pa.Table) -> AssetRun:
         for row in rows.select(["row_id", "fingerprint", "figures"]).to_pylist()
         if row["figures"]
     }
-    return AssetRun(run_id, ended, rows.num_rows, float(rows["seconds"].to_numpy().sum()), summed(counted))
+    return AssetRun(run_id, ended, rows.num_rows, float(pc.sum(rows["seconds"]).as_py()), summed(counted))
