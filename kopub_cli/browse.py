@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kopub_cli.freed_memory import give_back_freed_memory
 from kopub_cli.indexed_corpus import corpus_check, open_settings
 from kopub_cli.search import searcher_of
 from resources.errors import ConfigError
@@ -18,6 +19,8 @@ def browse(
     ] = None,
 ) -> None:
     """Look at the corpus in a browser, until Ctrl-C: pages with their regions and texts, search, what to check."""
+    give_back_freed_memory()
+
     import socket
 
     import uvicorn
