@@ -4,6 +4,7 @@ A code server reports a process of its own that died. When it dies with it, as i
 would show the run as started until its `max_runtime_seconds`. Here its monitoring daemon asks after the process itself.
 """
 
+import json
 import platform
 import time
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ import psutil
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._serdes import ConfigurableClassData
-from dagster_shared.seven import json
 
 MACHINE_TAG = "kopub/machine"
 """The tag of a run of the command line: the machine that its process is on."""

@@ -1,6 +1,7 @@
 """A worker, a code server or a machine dies: every run ends or is tried again, by the daemon of `deploy/local`."""
 
 import os
+import platform
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from dagster._core.events import EngineEventData
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
+from kopub_assets.running.execution import execute
 from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
 from tests.support.dagster_daemon import Daemon, with_status
 from tests.support.dagster_home import make_dagster_home
@@ -125,6 +127,23 @@ def test_a_process_that_is_gone_counts_so_after_the_time_that_a_code_server_need
             launcher = WatchedRunLauncher(one_machine=True, gone_seconds=patience)
             launcher.register_instance(instance)
             assert launcher.check_run_worker_health(run).status is status
+
+
+def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"]) == []
+        (run,) = instance.get_runs()
+        assert run.tags[MACHINE_TAG] == platform.node()
+        # As if it had been killed: its process is known to be this one, and to live.
+        launcher = WatchedRunLauncher()
+        launcher.register_instance(instance)
+        health = launcher.check_run_worker_health(run)
+        assert (health.status, health.msg) == (WorkerStatus.RUNNING, None)
+
+
+@dg.asset(partitions_def=dg.StaticPartitionsDefinition(["shard_00"]), backfill_policy=dg.BackfillPolicy.single_run())
+def _made() -> None:
+    """Is made at once."""
 
 
 @dg.job
