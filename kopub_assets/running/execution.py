@@ -1,11 +1,13 @@
 """Runs of assets in this process, recorded in Dagster's instance like those of its own commands."""
 
+import platform
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
 from dagster._utils.interrupts import capture_interrupts
 
 from kopub_assets.running.command_line import person_waits, tells_of_interrupt
+from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.errors import KopubError, did_you_mean
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -51,7 +53,7 @@ def execute(
         result = job.execute_in_process(
             instance=instance,
             asset_selection=[dg.AssetKey(name) for name in assets],
-            tags=range_tags(shards[0], shards[-1]),
+            tags={**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()},
             run_config=_SILENT,
             raise_on_error=False,
         )

@@ -1,0 +1,159 @@
+"""A worker, a code server or a machine dies: every run ends or is tried again, by the daemon of `deploy/local`."""
+
+import os
+import platform
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+from dagster import DagsterRunStatus as Status
+from dagster._core.events import EngineEventData
+from dagster._core.launcher import WorkerStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
+
+from kopub_assets.running.execution import execute
+from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
+from tests.support.dagster_daemon import Daemon, with_status
+from tests.support.dagster_home import make_dagster_home
+
+RANGE = "dagster/asset_partition_range_start"
+MODULE = "tests.support.waiting_assets"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path, "local", MODULE, {"WAITING_RUNS": str(tmp_path)})
+    make_dagster_home(daemon.home)
+    monkeypatch.setenv("DAGSTER_HOME", str(daemon.home))
+    yield daemon
+    daemon.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.services
+@pytest.mark.timeout(600)
+def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another(daemon: Daemon):
+    with dg.DagsterInstance.get() as instance:
+
+        def making() -> dg.DagsterRun | None:
+            """The run whose process has begun to make shard_00."""
+            started = [run for run in with_status(instance, Status.STARTED) if _shard(run) == "shard_00"]
+            assert len(started) <= 1
+            return next((run for run in started if _pid_file(daemon, run).exists()), None)
+
+        def status(run: dg.DagsterRun) -> Status:
+            found = instance.get_run_by_id(run.run_id)
+            assert found is not None
+            return found.status
+
+        typed = daemon.popen(
+            "dagster", "asset", "materialize", "--select", "waits", "--partition", "shard_02", "-m", MODULE
+        )
+        (of_command,) = daemon.until(lambda: with_status(instance, Status.STARTED))
+        daemon.until(_pid_file(daemon, of_command).exists)
+        typed.kill()
+        typed.wait()
+
+        for name in ("fails.shard_01.0", "waits.shard_00.0", "waits.shard_00.1"):
+            (daemon.folder / f"{name}.ask").touch()
+        daemon.start()
+        first = daemon.until(making)
+        daemon.until(lambda: status(of_command) is Status.FAILURE)
+        (failed,) = [run for run in instance.get_runs() if _shard(run) == "shard_01"]
+        daemon.until(lambda: status(failed) is Status.FAILURE)
+        daemon.until(lambda: len(with_status(instance, Status.QUEUED)) == 1)
+
+        os.kill(int(_pid_file(daemon, first).read_text()), signal.SIGKILL)
+        daemon.until(lambda: status(first) is Status.FAILURE)
+        second = daemon.until(making)
+        assert second.run_id != first.run_id
+
+        daemon.kill()
+        assert status(second) is Status.STARTED
+        daemon.start()
+        daemon.until(lambda: status(second) is Status.FAILURE)
+        third = daemon.until(making)
+
+        daemon.kill_code_servers()
+        (daemon.folder / "go").touch()
+        daemon.until(lambda: status(third) is Status.SUCCESS)
+        daemon.until(lambda: len(with_status(instance, Status.SUCCESS)) == 2)
+
+        assert {run.status for run in instance.get_runs()} == {Status.SUCCESS, Status.FAILURE}
+        retried = {run.parent_run_id for run in instance.get_runs()} - {None}
+        assert retried == {first.run_id, second.run_id}
+        assert failed.run_id not in retried
+
+
+def test_a_process_is_known_by_its_number_and_its_age():
+    now, begun = time.time(), psutil.Process().create_time()
+    assert is_alive(os.getpid(), now)
+    assert not is_alive(os.getpid(), begun - 3600)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    while psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not is_alive(child, now + 1)
+    os.waitpid(child, 0)
+    assert not is_alive(child, now + 1)
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {MACHINE_TAG: "another"},
+        {GRPC_INFO_TAG: '{"host": "another", "port": 4000}'},
+        {GRPC_INFO_TAG: '{"host": "localhost", "port": 4000}'},
+    ],
+)
+def test_of_a_run_that_nothing_is_known_of_nothing_is_said(tags: dict[str, str]):
+    with dg.DagsterInstance.ephemeral() as instance:
+        launcher = WatchedRunLauncher()
+        launcher.register_instance(instance)
+        run = instance.create_run_for_job(_nothing, tags=tags)
+        assert launcher.check_run_worker_health(run).status is WorkerStatus.RUNNING
+
+
+def test_a_process_that_is_gone_counts_so_after_the_time_that_a_code_server_needs():
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(_nothing)
+        instance.report_engine_event("Started", run, EngineEventData(metadata={"pid": "999999999"}))
+        for patience, status in ((0, WorkerStatus.NOT_FOUND), (60, WorkerStatus.RUNNING)):
+            launcher = WatchedRunLauncher(one_machine=True, gone_seconds=patience)
+            launcher.register_instance(instance)
+            assert launcher.check_run_worker_health(run).status is status
+
+
+def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"]) == []
+        (run,) = instance.get_runs()
+        assert run.tags[MACHINE_TAG] == platform.node()
+        # As if it had been killed: its process is known to be this one, and to live.
+        launcher = WatchedRunLauncher()
+        launcher.register_instance(instance)
+        health = launcher.check_run_worker_health(run)
+        assert (health.status, health.msg) == (WorkerStatus.RUNNING, None)
+
+
+@dg.asset(partitions_def=dg.StaticPartitionsDefinition(["shard_00"]), backfill_policy=dg.BackfillPolicy.single_run())
+def _made() -> None:
+    """Is made at once."""
+
+
+@dg.job
+def _nothing() -> None:
+    """Has no steps."""
+
+
+def _shard(run: dg.DagsterRun) -> str | None:
+    return run.tags.get(RANGE)
+
+
+def _pid_file(daemon: Daemon, run: dg.DagsterRun) -> Path:
+    return daemon.folder / f"{run.run_id}.pid"

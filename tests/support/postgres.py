@@ -1,0 +1,80 @@
+"""A Postgres of a test's own, on a free port of this machine, where its programs are installed."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NAME = "kopub"
+PASSWORD = "only/for@tests"
+"""With characters that an address must quote."""
+
+
+def programs() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`: on the PATH, or the newest of Debian's; None where there is none."""
+    found = shutil.which("initdb")
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return Path(found).resolve().parent if found else debian[-1].parent if debian else None
+
+
+@contextmanager
+def postgres() -> Iterator[dict[str, str]]:
+    """The variables of `deploy/postgres/dagster.yaml` for a server that runs as long as the context."""
+    # Of its own, since its user may not look into the folder of a test.
+    temporary = tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True)
+    with temporary as folder, _server(Path(folder)) as variables:
+        yield variables
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[dict[str, str]]:
+    binaries = programs()
+    assert binaries is not None
+    owner = _other_user()
+    data, password = folder / "data", folder / "password"
+    password.write_text(PASSWORD)
+    if owner:
+        for path in (folder, password):
+            shutil.chown(path, owner)
+    port = _free_port()
+
+    def run(*command: str | Path) -> None:
+        done = subprocess.run(
+            [str(part) for part in command], user=owner, cwd="/", capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    run(binaries / "initdb", "-D", data, "-U", NAME, f"--pwfile={password}", "-A", "scram-sha-256", "--no-sync")
+    options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
+    run(binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
+    try:
+        yield {
+            "DAGSTER_PG_HOST": "127.0.0.1",
+            "DAGSTER_PG_PORT": str(port),
+            "DAGSTER_PG_USERNAME": NAME,
+            "DAGSTER_PG_PASSWORD": PASSWORD,
+            "DAGSTER_PG_DB": "postgres",
+        }
+    finally:
+        run(binaries / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+
+
+def _other_user() -> str | None:
+    """Postgres refuses to run as root: its own user then has to; None where this user may."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("postgres").pw_name
+    except KeyError:
+        return pwd.getpwnam("nobody").pw_name
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
