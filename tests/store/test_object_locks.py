@@ -123,7 +123,7 @@ def test_of_waiters_one_takes_over_from_a_silent_holder_who_has_lost_it(url: str
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(wait, waiters))
     assert len(got) == 4
-    with pytest.raises(LockLost, match="^ocr_results of shard_00 was not published: this run was stopped"):
+    with pytest.raises(LockLost, match=r"^ocr_results of shard_00 was not published: this run was stopped"):
         gone.confirm()
     gone.release()
     assert names(url) == []
@@ -214,6 +214,6 @@ def test_a_storage_that_writes_over_what_is_there_is_refused(url: str, monkeypat
     write = objects.fs.pipe_file
     monkeypatch.setattr(objects.fs, "pipe_file", lambda path, content, **_: write(path, content))
     monkeypatch.setattr(object_locks, "_tested", set())
-    with pytest.raises(StoreError, match="two runs could make the same table: use a storage that refuses that$"):
+    with pytest.raises(StoreError, match=r"two runs could make the same table: use a storage that refuses that$"):
         lock(url).acquire(wait=True)
     assert names(url) == []

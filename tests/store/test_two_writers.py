@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +43,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def url(server: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    with bucket(server, f"{BUCKET}-{abs(hash(tmp_path))}") as url:
+def url(server: dict[str, str]) -> Iterator[str]:
+    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
         yield url
 
 
