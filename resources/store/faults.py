@@ -33,6 +33,12 @@ def passes(error: BaseException) -> bool:
     return any(kind.__name__ in _PASSING_NAMES for kind in type(error).__mro__)
 
 
+def is_taken(error: OSError) -> bool:
+    """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    return isinstance(error, FileExistsError) or answer.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+
+
 def patiently(call: Callable[[], T], patience: float | None = None) -> T:
     """The result of `call`, which is tried again while its fault may pass; then the last fault."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential

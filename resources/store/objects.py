@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from resources.store.faults import patiently, told
+from resources.store.faults import is_taken, patiently, told
 from resources.store.object_file import ObjectFile
 
 T = TypeVar("T")
@@ -49,10 +49,12 @@ class Objects:
             try:
                 self.fs.pipe_file(path, content, mode="create")
             except OSError as error:
-                # S3 and Ceph say in different words that it is there; what is there says who wrote it.
+                # What is there says who wrote it: an answer may have been lost on the way.
                 try:
                     return self.fs.cat_file(path) == content
                 except FileNotFoundError:
+                    if is_taken(error):
+                        return False  # it was there a moment ago
                     raise error from None
             return True
 

@@ -48,7 +48,7 @@ def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int
     """Make the tables of a new store in every round, at the same time as all others do."""
     _begin(environment)
     for number in range(rounds):
-        together.wait()
+        together.wait(60)
         platform(home, f"{url}/{number}", 0.01).make(*ASSETS)
 
 
