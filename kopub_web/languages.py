@@ -46,8 +46,8 @@ class Texts:
 
     def reason(self, said: str) -> tuple[str, str]:
         """Why a page is not whole: without the table that says so, its end as `sentence` has it."""
-        table, colon, rest = said.partition(": ")
-        parts = (rest if colon and _TABLE.fullmatch(table) else said).split(": ")
+        table, _, rest = said.partition(": ")
+        parts = (rest if _TABLE.fullmatch(table) else said).split(": ")
         for at in range(len(parts)):
             told, language = self.sentence(": ".join(parts[at:]))
             if language != "en":

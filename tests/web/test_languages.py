@@ -61,4 +61,4 @@ def test_a_reason_is_told_without_the_table_that_says_so():
     told, language = texts("ko").reason(said)
     assert (told.startswith("a.pdf: 암호"), language) == (True, "ko")
     assert texts("ko").reason("out of memory") == ("out of memory", "en")
-    assert texts("ko").reason("") == ("", "en")
+    assert texts("ko").reason("") == texts("ko").reason("parsed_texts") == ("", "en")
