@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -34,7 +34,7 @@ class Objects:
 
     def get(self, path: str) -> bytes:
         """Raises `FileNotFoundError`."""
-        return self._call(path, "read", lambda: self.fs.cat_file(path))
+        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path)))
 
     def put(self, path: str, content: bytes, patience: float | None = None) -> None:
         self._call(path, "written", lambda: self.fs.pipe_file(path, content), patience)
@@ -93,7 +93,7 @@ class Objects:
         size = self._call(path, "read", lambda: self.fs.info(path))["size"]
 
         def fetch(start: int, end: int) -> bytes:
-            return self._call(path, "read", lambda: self.fs.cat_file(path, start=start, end=end))
+            return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=end)))
 
         return ObjectFile(size, fetch)
 

@@ -96,7 +96,7 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
     """
     # By plain values, and times as numbers: expressions, and moments as Python has them, load pandas.
     known = ledger.filter(ledger["seconds"].is_valid())
-    moments = known["made_at"].cast(pa.int64()).to_pylist()
+    moments: list[Any] = known["made_at"].cast(pa.int64()).to_pylist()
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     ended: dict[str, int] = {}
     values = known.select(["row_id", "fingerprint", "run_id", "seconds", "figures"]).to_pylist()

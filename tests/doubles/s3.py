@@ -28,12 +28,12 @@ class S3Double:
     """Method and path, with the query, of every request."""
 
     def __enter__(self) -> Self:
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._alone = threading.Lock()
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
-        self._server.daemon_threads = True
+        vars(self._server)["daemon_threads"] = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         return self
