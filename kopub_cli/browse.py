@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kopub_cli.freed_memory import give_back_freed_memory
 from kopub_cli.indexed_corpus import corpus_check, open_settings
 from kopub_cli.search import searcher_of
 from resources.errors import ConfigError
+from resources.freed_memory import keep_little
 
 
 def browse(
@@ -19,7 +19,7 @@ def browse(
     ] = None,
 ) -> None:
     """Look at the corpus in a browser, until Ctrl-C: pages with their regions and texts, search, what to check."""
-    give_back_freed_memory()
+    keep_little()
 
     import socket
 
