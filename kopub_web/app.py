@@ -2,7 +2,7 @@
 
 import hashlib
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 View = Callable[[Room, Asked], Shown]
 
-_HOSTS = ["127.0.0.1", "localhost"]
+_HERE = ("127.0.0.1", "localhost")
 """Names that this machine calls itself; another one is a foreign site that had its name resolve to here."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -62,8 +62,11 @@ _PICTURES_AT_ONCE = 8
 """Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
 
 
-def reading_room(room: Room) -> "Starlette":
-    """The application of a room; all of it is GET, and nothing is kept of who asked for what."""
+def reading_room(room: Room, hosts: Sequence[str] = _HERE) -> "Starlette":
+    """The application of a room; all of it is GET, and nothing is kept of who asked for what.
+
+    It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own.
+    """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -132,7 +135,7 @@ def reading_room(room: Room) -> "Starlette":
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
         exception_handlers={404: nowhere},
     )
 

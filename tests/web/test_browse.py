@@ -30,8 +30,8 @@ def test_a_port_that_is_taken_is_one_line(platform: Platform):
         port = taken.getsockname()[1]
         refused = run(platform.home, "kopub", "browse", "--port", str(port))
     assert refused.returncode == 1
-    assert f"port {port} cannot be used" in refused.stderr
-    assert "choose another with --port" in refused.stderr
+    assert f"127.0.0.1:{port} cannot be used" in refused.stderr
+    assert "choose another --port or --host" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 

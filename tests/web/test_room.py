@@ -369,6 +369,14 @@ def test_only_reading_and_only_from_this_machine(room: TestClient):
     assert room.get("/", headers={"host": "evil.example"}).status_code == 400
 
 
+def test_a_room_that_is_opened_to_others_answers_to_any_name(tmp_path: Path):
+    platform = made(tmp_path, select="raw_pages")
+    settings = platform.settings
+    room = Room(settings, searcher(platform, None), corpus_check(settings.corpus.manifest, settings.store))
+    opened = TestClient(reading_room(room, ["*"]), "http://rooms.example")
+    assert opened.get("/").status_code == 200
+
+
 def test_no_vectors_is_said(tmp_path: Path):
     shown = browser(made(tmp_path, select="raw_pages")).get("/search?q=화면&mode=text")
     assert (shown.status_code, "no text vectors yet: materialize" in shown.text) == (400, True)
