@@ -82,7 +82,7 @@ def test_the_image_runs_as_a_user_without_rights_and_hands_signals_on():
 
 def test_the_services_of_one_machine_find_each_other():
     plain, cuda = (yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml", "compose.cuda.yaml"))
-    assert set(plain["services"]) == set(cuda["services"]) == {"code", "webserver", "daemon"}
+    assert set(plain["services"]) == set(cuda["services"]) == {"code", "webserver", "daemon", "room"}
     (server,) = (each["grpc_server"] for each in yaml.safe_load((DOCKER / "workspace.yaml").read_text())["load_from"])
     command = plain["services"][server["host"]]["command"]
     assert command[command.index("--port") + 1] == str(server["port"])
@@ -91,6 +91,7 @@ def test_the_services_of_one_machine_find_each_other():
         assert {volume.split(":")[0] for volume in service["volumes"]} >= set(plain["volumes"])
     # Only this machine is let in.
     assert plain["services"]["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
+    assert plain["services"]["room"]["ports"] == ["127.0.0.1:3030:3030"]
 
 
 def test_an_empty_home_is_given_settings_once(tmp_path):
