@@ -30,10 +30,11 @@ test: setup ## The tests; those of the GPU engines run when torch is installed
 test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
 
+# Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
+	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate
