@@ -174,13 +174,14 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     at = moments.index(max(moments))
     run_id, ended = last["run_id"][at].as_py(), _EPOCH + timedelta(microseconds=moments[at])
     names = of_shards(log.seen())
-    merged = {_shard(name) for name in names if _is_merged(name)}
+    # What a merged part holds may stand in others too, and its name does not say how much of which run it is.
+    to_read = {_shard(name) for name in names if _run(name) is None}
     rows = dict.fromkeys(shards, 0)
     for name in names:
-        # What a merged part holds may stand in others too.
-        if _run(name) == run_id[:_RUN_DIGITS] and _shard(name) not in merged:
-            rows[_shard(name)[0]] += int(_file(name).removesuffix(".parquet").rpartition("-")[2])
-    for asset, shard in merged:
+        run = _run(name)
+        if run is not None and run[0] == run_id[:_RUN_DIGITS] and _shard(name) not in to_read:
+            rows[_shard(name)[0]] += run[1]
+    for asset, shard in to_read:
         rows[asset] += _computed(_known(read(store, asset, shard)), run_id)
     return LastRun(run_id, ended, rows)
 
@@ -207,13 +208,10 @@ def _shard(name: str) -> tuple[str, str]:
     return asset, rest.partition("/")[0]
 
 
-def _run(name: str) -> str:
-    """How the id of a part's run begins."""
-    return _file(name).partition("-")[2].partition("-")[0]
-
-
-def _is_merged(name: str) -> bool:
-    return name.endswith(f"-{_MERGED}.parquet")
+def _run(name: str) -> tuple[str, int] | None:
+    """How the id of a part's run begins, and the rows it computed; None where its name does not say."""
+    run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
+    return (run, int(computed)) if run and computed.isdigit() else None
 
 
 def _latest(parts: AppendLog) -> list[pa.Table]:
