@@ -80,8 +80,8 @@ class _Found:
         from resources.store import ledger
         from resources.store.footer_cache import FooterCache
 
-        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
         scan = survey(settings.resources, FooterCache(settings.store))
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
         worked_on = {each.asset: set(each.made) for each in assets}
@@ -149,7 +149,10 @@ class _AssetStatus:
         stale = sum(scan.standings[asset][shard] is not Standing.CURRENT for shard in made)
         states: Counter[str] = Counter()
         for shard in made:
-            if "state" in settings.store.columns(asset, shard):
+            entry = scan.tables[asset][shard]
+            if entry.made_with:
+                states.update({State(state): count for state, count in entry.states.items()})
+            elif "state" in settings.store.columns(asset, shard):
                 states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
         rows = sum(scan.tables[asset][shard].rows for shard in made)
         other = [shard for shard in shards if shard not in made]
@@ -243,9 +246,9 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
     from resources.store.table_store import JOURNAL
 
     store = settings.store
+    begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
     for asset in scan.standings:
-        begun = {name.partition("/")[0] for name in store.parts(JOURNAL, asset).names()}
-        for shard in (shard for shard in settings.corpus.manifest.keys if shard in begun):
+        for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
             ids = _ids(settings, asset, shard, is_of_corpus)
             finished: set[str] = set()
             for part in store.parts(JOURNAL, asset, shard).read():

@@ -27,6 +27,10 @@ class StoreError(KopubError):
     """A table that cannot be written or read; what was finished before is still there."""
 
 
+class NotMade(StoreError):
+    """A table that has not been made yet."""
+
+
 class TableBusy(StoreError):
     """A table that another process is making just now."""
 

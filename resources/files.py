@@ -52,8 +52,8 @@ def replace_bytes(path: Path, content: bytes | memoryview | pa.Buffer) -> tuple[
 
 
 def write_new(path: Path, content: pa.Buffer) -> None:
-    """Write a file of a name that nobody else uses. Raises `StoreError`."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """Write a file, over the one of that name if there is one. Raises `StoreError`."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear_left_overs(path.parent, ".*.tmp")

@@ -1,7 +1,6 @@
 """What takes long before a first row is begun at a step's beginning: servers and models of the steps that follow."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,9 +8,11 @@ import dagster as dg
 from dagster._core.storage.tags import PRIORITY_TAG
 
 from kopub_assets.materialize.asset import ShardAsset
+from kopub_assets.materialize.provenance import recipe_of
 from kopub_assets.materialize.row_table import RowTable
 from resources.errors import KopubError
 from resources.states import State
+from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import ShardStore
 
 _looked: dict[str, list[str]] = {}
@@ -62,26 +63,39 @@ def with_rows_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str]) -
     does.
     """
 
+    store: ShardStore | None = next((asset.store for asset in assets.values()), None)
+    if store is None:
+        return []
+    footers = FooterCache(store)
+
+    @cache
+    def tables(name: str) -> Mapping[str, Entry]:
+        return footers.tables(name)
+
     @cache
     def has_rows(name: str, shard: str) -> bool:
         asset = assets[name]
         parents = (parent.table.name for parent in asset.reads)
-        return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows_to_make(asset, shard)
+        above = any(has_rows(parent, shard) for parent in parents if parent in assets)
+        return above or _has_rows_to_make(asset, shard, tables)
 
     return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
 
 
-def _has_rows_to_make(asset: ShardAsset, shard: str) -> bool:
+def _has_rows_to_make(asset: ShardAsset, shard: str, tables: Callable[[str], Mapping[str, Entry]]) -> bool:
     """Whether a table is missing, of another recipe, or has failed rows; not where its parents cannot be read."""
-    store: ShardStore = asset.store
     try:
-        recipe = asset.provenance(shard).recipe
-        if not store.has(asset.name, shard):
+        parents = {parent.table.name: tables(parent.table.name).get(shard) for parent in asset.reads}
+        contents = {name: parent.content for name, parent in parents.items() if parent is not None}
+        if len(contents) < len(parents):
+            return False  # the step says it
+        known = tables(asset.name).get(shard)
+        if known is None:
             return bool(asset.reads) or not asset.engines or _has_rows(asset, shard)
-        known = store.metadata(asset.name, shard)
+        recipe = recipe_of(asset.own_recipe, {**asset.beside_parents(shard), **contents})
     except KopubError:
         return False  # the step says it
-    return known.get("recipe") != recipe or bool(json.loads(known.get("states", "{}")).get(State.FAILED))
+    return known.recipe != recipe or bool(known.states.get(State.FAILED))
 
 
 def _has_rows(asset: ShardAsset, shard: str) -> bool:

@@ -116,7 +116,10 @@ class ShardWork:
         self._gpu_figures = run.gpu.window()
         self._stamp = asset.provenance(shard)
         retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
-        self._specs, self._previous = list(asset.rows(shard)), self._published()
+        self._specs = list(asset.rows(shard))
+        self._stored = asset.store.find(asset.name, shard)
+        """The published table with its metadata. Nobody else replaces it while this run has its lock."""
+        self._previous = self._published()
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
         self._before = self._journal.rows()
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
@@ -187,7 +190,9 @@ class ShardWork:
         counted = {} if regions is None else {"regions": canonical_json(regions)}
         took = self._took(made)
         kept = {_FIGURES: canonical_json({name: each for name, each in took.items() if isinstance(each, float | str)})}
-        asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted | kept)
+        metadata = self._stamp.metadata(table) | counted | kept
+        if self._stored is None or self._stored[1] != metadata or not _equal(self._stored[0], table):
+            asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
         if made.computed:
             states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count)
@@ -204,9 +209,8 @@ class ShardWork:
 
     def _took(self, made: MadeShard) -> Metadata:
         """What the rows took: in this run or, where it made none, in the last one that did, without its costliest."""
-        store, name = self._asset.store, self._asset.name
-        if not made.computed and store.has(name, self.shard):
-            kept = store.metadata(name, self.shard).get(_FIGURES)
+        if not made.computed and self._stored is not None:
+            kept = self._stored[1].get(_FIGURES)
             return {} if kept is None else json.loads(kept)
         gpu = self._gpu_figures()
         return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
@@ -222,17 +226,20 @@ class ShardWork:
 
     def _published(self) -> pa.Table:
         """The published table; empty where there is none, or one of another schema."""
-        asset = self._asset
-        if asset.store.has(asset.name, self.shard):
-            published = asset.store.read(asset.name, self.shard)
-            if published.schema.equals(asset.schema):
-                return published.replace_schema_metadata(None)
-        return asset.schema.empty_table()
+        schema = self._asset.schema
+        if self._stored is not None and self._stored[0].schema.equals(schema):
+            return self._stored[0].replace_schema_metadata(None)
+        return schema.empty_table()
 
     def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
         """The rows of `todo` that a replaced table still holds, as when an upgrade is taken back."""
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+
+
+def _equal(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables have the same columns and rows, whatever their metadata."""
+    return one.schema.equals(other.schema) and one.equals(other)
 
 
 def unasked(row_id: str) -> EngineError:

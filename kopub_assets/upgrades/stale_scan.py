@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -60,23 +61,22 @@ class Survey:
         plans = []
         for asset, shards in self.standings.items():
             stale = [shard for shard, how in shards.items() if how is Standing.STALE]
-            kept, begun = (self._kept(asset), self._begun(asset)) if stale else (set(), set())
-            redo = {shard: self._redo(asset, shard, kept, begun, len(stale) <= _COUNTED) for shard in stale}
+            redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
             perhaps = {shard: self._all(asset, shard) for shard, how in shards.items() if how is Standing.PERHAPS}
             rate = rates.get(asset)
             each = (rate.seconds_each, rate.gpu_seconds_each) if rate else None
             plans.append(summed(asset, shards, redo, perhaps, each))
         return plans
 
-    def _redo(self, asset: str, shard: str, kept: set[tuple[str, str]], begun: set[str], count: bool) -> Redo:
+    def _redo(self, asset: str, shard: str, count: bool) -> Redo:
         entry, wanted = self.tables[asset][shard], self.wanted[asset]
         made_from = made_from_now(self.tables, wanted, asset, shard, self._beside)
         why = tuple(reasons(entry, wanted, asset, made_from))
         known = {name: content for name, content in made_from.items() if content is not None}
-        if (shard, recipe_of(wanted.own, known)) in kept:
+        if (asset, shard, recipe_of(wanted.own, known)) in self._kept:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at.
-        pages, exact = self._pages(asset, shard), own_changed(entry, wanted) and shard not in begun
+        pages, exact = self._pages(asset, shard), own_changed(entry, wanted) and (asset, shard) not in self._begun
         # The rows of a shard can be listed only where its parents are current.
         first = all(self.standings[parent][shard] is Standing.CURRENT for parent in wanted.parents)
         if count and first and not exact:
@@ -106,14 +106,17 @@ class Survey:
         asked = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
         return asked, asked / every if every else 1.0
 
-    def _begun(self, asset: str) -> set[str]:
-        """Shards of which a run that did not come to its end has finished rows."""
-        return {name.partition("/")[0] for name in self.store.parts(JOURNAL, asset).names()}
+    @cached_property
+    def _begun(self) -> set[tuple[str, str]]:
+        """(asset, shard) of which a run that did not come to its end has finished rows."""
+        names = (name.split("/") for name in self.store.parts(JOURNAL).names())
+        return {(asset, shard) for asset, shard, _ in names}
 
-    def _kept(self, asset: str) -> set[tuple[str, str]]:
-        """(shard, recipe) of the replaced tables that the store still has."""
-        names = [PurePosixPath(name) for name in self.store.parts(VERSIONS, asset).names()]
-        return {(name.parent.name, name.stem.partition("-")[2]) for name in names}
+    @cached_property
+    def _kept(self) -> set[tuple[str, str, str]]:
+        """(asset, shard, recipe) of the replaced tables that the store still has."""
+        names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
+        return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
 
     def _beside(self, asset: str, shard: str) -> Mapping[str, str]:
         return self.assets[asset].beside_parents(shard)

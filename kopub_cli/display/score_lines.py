@@ -62,11 +62,11 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
 
 
 def _retrieval_scores(store: "ShardStore", keys: Sequence[str], is_of_corpus: "IsOfCorpus") -> _Scores | None:
-    if not store.has(SCORES.name, ALL):
+    if (found := store.find(SCORES.name, ALL)) is None:
         return None
     from resources.retrieval.run_history import HISTORY
 
-    scores = store.read(SCORES.name, ALL)
+    scores = found[0]
     if not scores.schema.equals(SCORES.schema) or not scores.num_rows:
         return None
     return _Scores(scores, HISTORY.is_of_tables_now(store, keys, is_of_corpus))
@@ -74,11 +74,11 @@ def _retrieval_scores(store: "ShardStore", keys: Sequence[str], is_of_corpus: "I
 
 def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
     store = settings.store
-    if settings.corpus.gold is None or not store.has(OCR_SCORES.name, ALL):
+    if settings.corpus.gold is None or (found := store.find(OCR_SCORES.name, ALL)) is None:
         return None
     from resources.evaluation.runs.run_history import HISTORY
 
-    scores = store.read(OCR_SCORES.name, ALL)
+    scores = found[0]
     if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:
         return None
     return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 from resources.store.table_source import IsOfCorpus
@@ -58,16 +59,16 @@ class History:
 
     def read(self, store: ShardStore, role: str) -> Run | None:
         """The run in a role; None when there is no whole one, or one of other metrics, which cannot be compared."""
-        if not (store.has(self.runs, role) and store.has(self.members, role)):
+        runs, members = store.find(self.runs, role), store.find(self.members, role)
+        if runs is None or members is None:
             return None
-        table = store.read(self.runs, role)
-        metadata = store.metadata(self.runs, role)
+        table, metadata = runs
         if not table.schema.equals(self.schema):
             return None
-        if store.metadata(self.members, role).get("inputs") != metadata["inputs"]:
+        if members[1].get("inputs") != metadata["inputs"]:
             return None  # a writer was killed between the two tables
-        members = store.read(self.members, role)[self.member_column].to_pylist()
-        return Run(metadata["inputs"], table, members, metadata["accepted"] == "yes", metadata.get("kind", ""))
+        names = members[0][self.member_column].to_pylist()
+        return Run(metadata["inputs"], table, names, metadata["accepted"] == "yes", metadata.get("kind", ""))
 
     def latest(self, store: ShardStore) -> Run | None:
         """The run whose scores are in the store."""
@@ -75,25 +76,23 @@ class History:
 
     def is_scored(self, store: ShardStore, inputs: str) -> bool:
         """Whether the scores in the store are those of `inputs`; their comparison then stands."""
-        if not store.has(self.scores.name, ALL):
-            return False
-        if store.metadata(self.scores.name, ALL)["inputs"] != inputs:
-            return False
-        return store.read(self.scores.name, ALL).schema.equals(self.scores.schema)
+        found = store.find(self.scores.name, ALL)
+        return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
 
     def is_of_tables_now(self, store: ShardStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
         """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
+        measured, footers = self.measured(store), FooterCache(store)
+        tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
         return all(
-            shard in keys and is_of_corpus(asset, shard) and store.metadata(asset, shard).get("content") == content
-            for shard, contents in self.measured(store).items()
+            shard in keys and is_of_corpus(asset, shard) and tables[asset][shard].content == content
+            for shard, contents in measured.items()
             for asset, content in contents.items()
         )
 
     def measured(self, store: ShardStore) -> Contents:
         """What the scores in the store are of; nothing where there are none."""
-        if not store.has(self.scores.name, ALL):
-            return {}
-        return json.loads(store.metadata(self.scores.name, ALL)["measured"])
+        known = store.find_metadata(self.scores.name, ALL)
+        return {} if known is None else json.loads(known["measured"])
 
     def unmeasured(self, store: ShardStore, contents: Contents) -> list[str]:
         """The shards of `contents` that the scores in the store do not count, or counted with other rows."""

@@ -34,22 +34,28 @@ class AppendLog:
         self._folder = folder
         self._put = put
         self._lock = lock
+        self._listed: list[str] | None = None
+        """Names that were there when they were last listed, and those that were added since."""
 
     def names(self) -> list[str]:
         """All there are, in the order of their names."""
         found = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
-        return sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
+        self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
+        return list(self._listed)
 
     def add(self, name: str, table: pa.Table) -> None:
         """Raises `StoreError` when it cannot be written."""
         if (lock := self._lock()) is not None:
             lock.check()
         self._put(f"{self._folder}/{name}", table)
+        if self._listed is not None:
+            self._listed.append(name)
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
-        """Add a table after all others; its name. A clock that was set back changes no order."""
-        last = max((int(name[:_DIGITS]) for name in self.names() if name[:_DIGITS].isdigit()), default=0)
+        """Add a table after all others that this log has seen; its name. A clock that was set back changes no order."""
+        seen = self.names() if self._listed is None else self._listed
+        last = max((int(name[:_DIGITS]) for name in seen if name[:_DIGITS].isdigit()), default=0)
         name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
         self.add(name, table)
         return name
@@ -78,13 +84,30 @@ class AppendLog:
 
     def clear(self) -> None:
         """Remove the whole folder, with what killed writers left in it. Raises `StoreError`."""
-        self._confirm()
+        if not self._objects.local:
+            paths = [f"{self._folder}/{name}" for name in (self.names() if self._listed is None else self._listed)]
+            if paths:
+                self._confirm()
+                self._objects.remove_all(paths)
+            self._listed = []
+            return
         with _removing(self._folder):
-            self._objects.remove_below(self._folder)
+            self._objects.remove_folder(self._folder)
 
     def _confirm(self) -> None:
         if (lock := self._lock()) is not None:
             lock.confirm()
+
+    def read_one(self, name: str) -> pa.Table | None:
+        """The table of a name; None where there is none. Raises `StoreError` when it is damaged."""
+        try:
+            return self._read(name)
+        except FileNotFoundError:
+            return None
+
+    def seen(self) -> list[str]:
+        """The names that were there when they were last listed, and those that were added since."""
+        return self.names() if self._listed is None else list(self._listed)
 
     def _read(self, name: str) -> pa.Table:
         path = f"{self._folder}/{name}"

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from resources.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
-_FOLDER = ".footers"
+_FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
 """Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
 _COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
@@ -94,24 +93,21 @@ class FooterCache:
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
         try:
-            found = self._store.parts(_FOLDER, asset).read(lambda names: names[-1:])
+            found = self._store.parts(_FOLDER, asset).read_one(_NAME)
         except StoreError:
             # It is read from the footers again, and the next one is written in its place.
             return {}
-        if not found or not found[0].schema.equals(_SCHEMA):
+        if found is None or not found.schema.equals(_SCHEMA):
             return {}
-        columns: list[list[Any]] = [column.to_pylist() for column in found[0].columns]
+        columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
         return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
 
     def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:
-        parts = self._store.parts(_FOLDER, asset)
-        before = parts.names()
         rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
         columns = zip(*rows, strict=True)
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         try:
-            parts.add(f"{time.time_ns():020d}.parquet", pa.Table.from_arrays(arrays, schema=_SCHEMA))
-            parts.remove(before)
+            self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
         except StoreError as error:
             self._can_write = False
             _log.warning("every footer is read each time: %s", error)

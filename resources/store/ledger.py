@@ -41,6 +41,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _FOLDER = ".ledger"
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
+_RUN_DIGITS = 8
+"""Of a run's id, in the name of its part before the number of rows that it computed: what a look back asks for."""
 _MERGED = "merged"
 """End of the name of a part that holds all before it, each entry once."""
 _SAMPLE = 32
@@ -117,8 +119,9 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table) -> None:
     if not rows.num_rows:
         return
     parts = _of(store, asset, shard)
-    parts.append(rows, rows["run_id"][0].as_py()[:8])
-    names = parts.names()
+    computed = len(rows) - rows["seconds"].null_count
+    parts.append(rows, f"{rows['run_id'][0].as_py()[:_RUN_DIGITS]}-{computed}")
+    names = parts.seen()
     if len(names) > _MOST_PARTS:
         # Entries that stand in a merged part too count once, so a kill or a second writer here harms nothing.
         parts.append(_once(parts.read(lambda _: names)), _MERGED)
@@ -156,31 +159,37 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
     A run that computed nothing enters nothing. Raises `StoreError` when a part is damaged.
     """
-    logs = {asset: store.parts(_FOLDER, asset) for asset in shards}
+    log = store.parts(_FOLDER)
 
-    def of_asset(asset: str, names: Sequence[str]) -> list[str]:
-        return [name for name in names if name.partition("/")[0] in shards[asset]]
+    def of_shards(names: Sequence[str]) -> list[str]:
+        return [name for name in names if _shard(name)[1] in shards.get(_shard(name)[0], ())]
 
-    newest = max((_file(name) for asset, log in logs.items() for name in of_asset(asset, log.names())), default=None)
-    if newest is None:
+    def newest(names: Sequence[str]) -> list[str]:
+        return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
+
+    found = log.read(newest)
+    if not found or not (last := _known(_joined(found))).num_rows:
         return None
-    # A part's name ends in its run; a merged one may hold entries of any run.
-    run = newest.partition("-")[2]
+    moments = last["made_at"].cast(pa.int64()).to_pylist()
+    at = moments.index(max(moments))
+    run_id, ended = last["run_id"][at].as_py(), moment_of(moments[at])
+    names = of_shards(log.seen())
+    # What a merged part holds may stand in others too, and its name does not say how much of which run it is.
+    to_read = {_shard(name) for name in names if _run(name) is None}
+    rows = dict.fromkeys(shards, 0)
+    for name in names:
+        run = _run(name)
+        if run is not None and run[0] == run_id[:_RUN_DIGITS] and _shard(name) not in to_read:
+            rows[_shard(name)[0]] += run[1]
+    for asset, shard in to_read:
+        rows[asset] += _computed(_known(read(store, asset, shard)), run_id)
+    return LastRun(run_id, ended, rows)
 
-    def read(asset: str, log: AppendLog) -> pa.Table:
-        parts = log.read(lambda names: [n for n in of_asset(asset, names) if run in n or n.endswith(_MERGED)])
-        table = _joined(parts)
-        # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
-        return table.filter(table["seconds"].is_valid())
 
-    rows = {asset: read(asset, log) for asset, log in logs.items()}
-    every = pa.concat_tables(list(rows.values()))
-    if not every.num_rows:
-        return None
-    moments = every["made_at"].cast(pa.int64()).to_pylist()
-    last = max(moments)
-    run_id, ended = every["run_id"][moments.index(last)].as_py(), moment_of(last)
-    return LastRun(run_id, ended, {asset: _computed(table, run_id) for asset, table in rows.items()})
+def _known(rows: pa.Table) -> pa.Table:
+    """Those whose time is known."""
+    # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
+    return rows.filter(rows["seconds"].is_valid())
 
 
 def _computed(table: pa.Table, run_id: str) -> int:
@@ -191,6 +200,18 @@ def _computed(table: pa.Table, run_id: str) -> int:
 
 def _file(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _shard(name: str) -> tuple[str, str]:
+    """The asset and shard of a part in the log of all assets."""
+    asset, _, rest = name.partition("/")
+    return asset, rest.partition("/")[0]
+
+
+def _run(name: str) -> tuple[str, int] | None:
+    """How the id of a part's run begins, and the rows it computed; None where its name does not say."""
+    run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
+    return (run, int(computed)) if run and computed.isdigit() else None
 
 
 def _latest(parts: AppendLog) -> list[pa.Table]:

@@ -3,18 +3,18 @@
 import io
 from collections.abc import Callable
 
-WHOLE = 2**20
-"""Bytes up to which a file comes in one request."""
+AT_ONCE = 2**18
+"""Bytes at the end of a file that come in one request: a small table, or the footer of a large one."""
 _AHEAD = 2**16
 """Bytes that a request brings at least."""
 
 
 class ObjectFile(io.RawIOBase):
-    """`size` bytes that `fetch` brings, from one position up to another."""
+    """`size` bytes that `fetch` brings, from one position up to another. The last ones are `known`."""
 
-    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
         super().__init__()
-        self._size, self._fetch = size, fetch
+        self._size, self._fetch, self._end = size, fetch, known
         self._at = self._begins = 0
         self._known = b""
 
@@ -38,10 +38,14 @@ class ObjectFile(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         if self._at >= end:
             return b""
-        if not self._begins <= self._at <= end <= self._begins + len(self._known):
-            self._begins, until = (0, self._size) if self._size <= WHOLE else (self._at, max(end, self._at + _AHEAD))
-            self._known = self._fetch(self._begins, min(until, self._size))
-        found = self._known[self._at - self._begins : end - self._begins]
+        known_from = self._size - len(self._end)
+        if self._at >= known_from:
+            found = self._end[self._at - known_from : end - known_from]
+        else:
+            if not self._begins <= self._at <= end <= self._begins + len(self._known):
+                self._begins = self._at
+                self._known = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
+            found = self._known[self._at - self._begins : end - self._begins]
         self._at += len(found)
         return found
 

@@ -8,7 +8,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.store.faults import is_taken, patiently, told
-from resources.store.object_file import ObjectFile
+from resources.store.object_file import AT_ONCE, ObjectFile
 
 T = TypeVar("T")
 
@@ -34,7 +34,8 @@ class Objects:
 
     def get(self, path: str) -> bytes:
         """Raises `FileNotFoundError`."""
-        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path)))
+        # With a start, s3fs asks for no size first.
+        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
 
     def put(self, path: str, content: bytes, patience: float | None = None) -> None:
         self._call(path, "written", lambda: self.fs.pipe_file(path, content), patience)
@@ -51,7 +52,7 @@ class Objects:
             except OSError as error:
                 # What is there says who wrote it: an answer may have been lost on the way.
                 try:
-                    return self.fs.cat_file(path) == content
+                    return self.fs.cat_file(path, start=0) == content
                 except FileNotFoundError:
                     if is_taken(error):
                         return False  # it was there a moment ago
@@ -64,38 +65,69 @@ class Objects:
         """Raises `FileNotFoundError` on a local disk alone."""
         self._call(path, "removed", lambda: self.fs.rm_file(path))
 
-    def remove_below(self, folder: str) -> None:
-        """Raises `FileNotFoundError`."""
-        self._call(folder, "removed", lambda: self.fs.rm(folder, recursive=True))
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove files of an object store, as many as it takes in one request."""
+        if paths:
+            self._call(paths[0], "removed", lambda: self.fs.rm(paths))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder of a local disk. Raises `FileNotFoundError`."""
+        self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
         """What lies in a folder, with what the storage says of each; nothing where there is no folder."""
+        if not self.local:
+            return self._below(folder, "/")
         try:
-            return self._call(folder, "listed", lambda: self.fs.ls(folder, detail=True))
+            return self.fs.ls(folder, detail=True)
         except FileNotFoundError:
             return []
 
     def below(self, folder: str) -> list[str]:
         """The paths of all files below a folder; none where there is no folder."""
-        return self._call(folder, "listed", lambda: list(self.fs.find(folder)))
+        if self.local:
+            return list(self.fs.find(folder))
+        return [each["name"] for each in self._below(folder, "/")]
 
     def modified(self, path: str) -> datetime:
         """When a file was written. Raises `FileNotFoundError`."""
         return self._call(path, "read", lambda: self.fs.modified(path))
 
     def has(self, path: str) -> bool:
-        return bool(self._call(path, "read", lambda: self.fs.exists(path)))
+        if self.local:
+            return bool(self.fs.exists(path))
+        # For what is not there s3fs would ask twice: whether it is a file, and whether it is a folder.
+        return any(each["name"] == path for each in self._below(path, ""))
+
+    def end(self, path: str) -> bytes:
+        """The last `AT_ONCE` bytes of an object, all of a small one. Raises `FileNotFoundError`."""
+        return self._call(path, "read", lambda: self.fs.cat_file(path, start=-AT_ONCE))
 
     def open(self, path: str) -> Any:
         """A file to read from. Raises `FileNotFoundError`."""
         if self.local:
             return self.fs.open(path, "rb")
-        size = self._call(path, "read", lambda: self.fs.info(path))["size"]
+        known = self.end(path)
+        is_all = len(known) < AT_ONCE
+        size = len(known) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
 
         def fetch(start: int, end: int) -> bytes:
             return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=end)))
 
-        return ObjectFile(size, fetch)
+        return ObjectFile(size, fetch, known)
+
+    def _below(self, start: str, end: str) -> list[dict[str, Any]]:
+        """Every object whose path begins with `start` and `end`, in one request for each thousand.
+
+        By the folder above: s3fs asks twice more for a folder that is not there.
+        """
+        above, _, name = start.rpartition("/")
+        try:
+            found = self._call(start, "listed", lambda: self.fs.find(above, prefix=name + end, detail=True))
+        except FileNotFoundError:
+            return []
+        # Not every file system of fsspec minds the prefix.
+        return [each for path, each in found.items() if path.startswith(start + end)]
 
     def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
         if self.local:

@@ -1,9 +1,9 @@
 """Which corpus a table was made from: the one that is indexed now, or another that left its tables in the store."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from resources.store.footer_cache import FooterCache
+from resources.store.footer_cache import Entry, FooterCache
 from resources.store.table_store import TableStore
 
 SOURCE = "source"
@@ -33,16 +33,19 @@ class CorpusCheck:
         self._source = source
         self._footers = FooterCache(store)
 
-    def look(self) -> IsOfCorpus:
+    def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
         """The check for the tables as they are now; a table that was never made is of no corpus.
 
+        `known` are the footers of assets that the caller has just looked at.
         Calling it raises `StoreError` when a table is damaged, and `SourceError` for a shard that the corpus lacks.
         """
         tables: dict[str, dict[str, list[list[str]]]] = {}
 
         def is_of_corpus(asset: str, shard: str) -> bool:
             if asset not in tables:
-                tables[asset] = {key: entry.sources for key, entry in self._footers.tables(asset).items()}
+                entries = (known or {}).get(asset)
+                entries = self._footers.tables(asset) if entries is None else entries
+                tables[asset] = {key: entry.sources for key, entry in entries.items()}
             found = tables[asset].get(shard)
             return found is not None and all(self._source(root, shard) == content for root, content in found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import StoreError
+from resources.errors import NotMade, StoreError
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.store.append_log import AppendLog
@@ -80,9 +80,23 @@ class TableStore:
         with self._told(asset, shard, None):
             return pq.ParquetFile(pa.OSFile(path) if self._objects.local else self._objects.open(path))
 
+    def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
+        """The table and the metadata it was written with; None where it has not been made yet. Raises `StoreError`."""
+        try:
+            table = self.read(asset, shard)
+        except NotMade:
+            return None
+        return table, _written_with(table.schema.metadata)
+
+    def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
+        """The metadata of the table; None where it has not been made yet. Raises `StoreError`."""
+        try:
+            return self.metadata(asset, shard)
+        except NotMade:
+            return None
+
     def rows(self, asset: str, shard: str) -> int:
-        with self._reading(asset, shard) as file:
-            return pq.read_metadata(file).num_rows
+        return self.footer(asset, shard)[0]
 
     def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
         """The columns of the table with their types; no row is read."""
@@ -103,38 +117,41 @@ class TableStore:
 
     def versions(self, asset: str, shard: str) -> list[Version]:
         """The tables that are kept besides the one now, newest first. Raises `StoreError` when one is damaged."""
-        now = self.metadata(asset, shard).get("recipe") if self.has(asset, shard) else None
         kept = self._versions(asset, shard)
-        found = []
-        for recipe in kept.found():
+        recipes, found = kept.found(), []
+        now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
+        for recipe in recipes:
             if recipe != now:
                 with self._told(asset, shard, recipe):
                     found.append(kept.describe(recipe))
         return found
 
-    def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
-        """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
+    def write(
+        self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str], replaces: bool = True
+    ) -> None:
+        """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched.
+
+        `replaces` is false where the caller knows that there is none.
+        """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
         if lock is not None:
             lock.check()
-        if self.keep_versions and self.has(asset, shard):
+        if replaces and self.keep_versions:
             with self._told(asset, shard, None):
-                versions.keep(path, recipe)
+                replaces = versions.keep(path, recipe)
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
         content = _parquet(table.replace_schema_metadata(stamped))
         if lock is not None:
             lock.confirm()
         self._put(path, content, replace_bytes)
-        versions.prune(self.keep_versions, recipe)
+        if replaces:
+            versions.prune(self.keep_versions, recipe)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
-        if self.has(asset, shard) and self.metadata(asset, shard) == metadata:
-            stored = self.read(asset, shard)
-            if stored.schema.equals(table.schema) and stored.equals(table):
-                return
-        self.write(asset, shard, table, metadata)
+        if not self._holds(asset, shard, table, metadata):
+            self.write(asset, shard, table, metadata)
 
     @contextmanager
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
@@ -192,6 +209,17 @@ class TableStore:
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"
 
+    def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
+        """Whether the stored table is `table`, with `metadata`."""
+        try:
+            with self._reading(asset, shard) as file, pq.ParquetFile(file, pre_buffer=True) as stored:
+                if _written_with(stored.schema_arrow.metadata) != metadata:
+                    return False
+                rows = stored.read()
+        except NotMade:
+            return False
+        return rows.schema.equals(table.schema) and rows.equals(table)
+
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
 
@@ -217,7 +245,7 @@ class TableStore:
             yield
         except FileNotFoundError:
             if version is None:
-                raise StoreError(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+                raise NotMade(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
             raise StoreError(f"{asset} of {shard} is not kept at recipe {version}") from None
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)

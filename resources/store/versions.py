@@ -64,32 +64,36 @@ class Versions:
             rows, size = pq.read_metadata(file).num_rows, file.seek(0, os.SEEK_END)
         return Version(recipe, self._objects.modified(path), rows, size)
 
-    def keep(self, table: str, current: str) -> None:
-        """Keep the table at path `table`, which stays where it is, unless its recipe is `current`.
+    def keep(self, table: str, current: str) -> bool:
+        """Keep the table at path `table`, which stays where it is, unless its recipe is `current`; whether it is there.
 
         On a local disk both names share one file, so a version takes room only once the table is replaced.
         Elsewhere the bytes that are kept say themselves which recipe they are of: another writer may replace the
         table meanwhile. Raises `StoreError`; nothing is lost then.
         """
-        number = max((entry.number for entry in self._entries()), default=0) + 1
         try:
             content = None if self._objects.local else self._objects.get(table)
+            metadata = pq.read_metadata(table if content is None else pa.BufferReader(content)).metadata or {}
+        except FileNotFoundError:
+            return False
         except OSError as error:
             raise StoreError(f"{table} cannot be read ({error.strerror or error}); run again") from error
-        metadata = pq.read_metadata(table if content is None else pa.BufferReader(content)).metadata or {}
         recipe = metadata.get(RECIPE, b"").decode()
         if recipe in ("", current):
-            return
+            return True
+        number = max((entry.number for entry in self._entries()), default=0) + 1
         kept = f"{self._folder}/{number:06d}-{recipe}.parquet"
         if content is None:
             replace_file(Path(kept), lambda temporary: _link(table, temporary))
-            return
-        self._objects.put(kept, content)
+        else:
+            self._objects.put(kept, content)
+        return True
 
     def prune(self, most: int, current: str) -> None:
         """Forget all but the newest `most`, and what is kept of the `current` recipe. Raises `StoreError`."""
-        wanted = [recipe for recipe in self.found() if recipe != current][:most]
-        for entry in self._entries():
+        entries = self._entries()
+        wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
+        for entry in entries:
             if entry.recipe in wanted:
                 # The newest of its recipe; after a kill there may be one more.
                 wanted.remove(entry.recipe)

@@ -1,0 +1,124 @@
+"""What object storage is asked: as little as can be, and no more for more shards where tables are only looked at."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.status import status_values
+from resources.store import ledger
+from resources.store.footer_cache import FooterCache
+from resources.store.table_store import TableStore
+from tests.doubles.s3 import BUCKET, S3Double
+from tests.support.buckets import bucket
+from tests.support.corpora import pages, query
+from tests.support.two_writers import OnObjects
+
+FIRST, AGAIN, LOOK = 370, 254, 100
+"""Most requests of a first run of two shards, of one that changes nothing, and of a look at all tables."""
+TABLE = pa.table({"page_id": ["a"] * 10})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Double]:
+    with S3Double() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def root(server: S3Double) -> Iterator[str]:
+    with bucket(server.environment, BUCKET) as url:
+        yield url
+
+
+@pytest.fixture
+def store(root: str, server: S3Double, tmp_path: Path) -> TableStore:
+    store = TableStore(f"{root}/{tmp_path.name}")
+    store.write("ocr_results", "shard_00", TABLE, {"recipe": "1"})
+    server.asked.clear()
+    return store
+
+
+def asked(server: S3Double) -> list[str]:
+    methods = [method for method, _ in server.asked]
+    server.asked.clear()
+    return methods
+
+
+def test_a_small_table_is_read_in_one_request_whether_it_is_there_or_not(store: TableStore, server: S3Double):
+    assert store.read("ocr_results", "shard_00").num_rows == 10
+    assert store.find("ocr_results", "shard_01") is None
+    assert store.metadata("ocr_results", "shard_00") == {"recipe": "1"}
+    assert asked(server) == ["GET"] * 3
+
+
+def test_a_listing_is_one_request_whether_there_is_something_or_not(store: TableStore, server: S3Double):
+    assert (store.published("ocr_results").keys(), store.published("raw_pages")) == ({"shard_00"}, {})
+    assert (store.has("ocr_results", "shard_00"), store.has("ocr_results", "shard_0")) == (True, False)
+    assert store.parts(".ledger").names() == []
+    assert asked(server) == ["GET"] * 5
+
+
+def test_a_large_table_is_read_in_three_requests_and_its_footer_costs_no_more_than_a_small_table(
+    store: TableStore, server: S3Double
+):
+    large = pa.table({"page_id": [f"{number:032x}" * 8 for number in range(9_000)], "n": range(9_000)})
+    store.write("raw_pages", "shard_00", large, {"recipe": "1"}, replaces=False)
+    asked(server)
+    assert store.read("raw_pages", "shard_00").equals(large)
+    assert len(asked(server)) <= 4
+    assert store.footer("raw_pages", "shard_00") == (9_000, {"recipe": "1"})
+    assert len(asked(server)) <= 2
+
+
+def test_a_journal_is_listed_once_and_removed_in_one_request(store: TableStore, server: S3Double):
+    journal = store.journal("ocr_results", "shard_00", TABLE.schema)
+    assert journal.rows().num_rows == 0
+    for _ in range(3):
+        journal.add({"page_id": "a"})
+        journal.flush()
+    assert journal.rows().num_rows == 3
+    journal.clear()
+    assert asked(server) == ["GET", "PUT", "PUT", "PUT", "POST"]
+    assert store.journal("ocr_results", "shard_00", TABLE.schema).rows().num_rows == 0
+
+
+def test_the_last_run_is_told_by_the_names_of_its_entries(store: TableStore, server: S3Double):
+    for shard in ("shard_00", "shard_01", "shard_02"):
+        rows = ledger.entries([("a", "f"), ("b", "f")], [1.0, None], 1, f"run-of-{shard[-1]}", "own")
+        ledger.append(store, "ocr_results", shard, rows)
+        last = ledger.entries([("a", "g"), ("b", "g")], [1.0, 2.0], 1, "the-last-run", "own")
+        ledger.append(store, "ocr_results", shard, last)
+    asked(server)
+    found = ledger.last_run(store, {"ocr_results": {"shard_00", "shard_02"}, "raw_pages": {"shard_00"}})
+    assert found is not None
+    assert (found.run_id, found.rows) == ("the-last-run", {"ocr_results": 4, "raw_pages": 0})
+    assert asked(server) == ["GET", "GET"]
+
+
+@pytest.mark.slow
+@pytest.mark.services
+def test_a_run_asks_half_of_what_it_did_and_a_look_at_the_tables_no_more_for_more_shards(
+    root: str, server: S3Double, tmp_path: Path
+):
+    looks = []
+    for shards in (2, 5):
+        ids = [[f"{shard}_{page}" for page in range(3)] for shard in "abcde"[:shards]]
+        made = OnObjects(tmp_path / str(shards), url=f"{root}/{tmp_path.name}/{shards}")
+        made.reindex([pages(*of_shard) for of_shard in ids], [query("q1", "무엇인가?", "a_1")])
+        asked(server)
+        assert made.run(last=f"shard_0{shards - 1}").success
+        first = len(asked(server))
+        assert made.run(last=f"shard_0{shards - 1}").success
+        again = len(asked(server))
+        if shards == 2:
+            assert (first <= FIRST, again <= AGAIN) == (True, True), (first, again)
+        plans = survey(made.resources(), FooterCache(made.store)).plans()
+        plan = len(asked(server))
+        assert all(not each.pages for each in plans)
+        status_values(made.settings)
+        looks.append((plan, len(asked(server))))
+    assert looks[0] == looks[1]
+    assert max(looks[0]) < LOOK
