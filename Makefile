@@ -44,15 +44,15 @@ lock-recipes: ## Lock the code behind every version as it is, where results did 
 	$(BIN)/python -m tools.settings_doc
 
 lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.11.5 --all-extras --group dev --no-header --no-annotate \
 		pyproject.toml -o requirements.lock
 
 clean: ## Remove the virtual environment and Dagster's history; tables and releases stay
 	rm -rf $(VENV) .dagster .env
 
 $(VENV)/.installed: pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' \
+		|| { echo "Python 3.11.5 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --constraint requirements.lock --editable . --group dev

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 import cv2  # noqa: E402
 
-from benchmarks import plain_way  # noqa: E402
+from benchmarks.servers import plain_way  # noqa: E402
 from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region  # noqa: E402
 from resources.pages.arrow import open_pages  # noqa: E402

@@ -22,7 +22,7 @@ import numpy as np
 
 from resources.layout.pp_doclayout.postprocess import make_rules, postprocess
 from resources.layout.regions import LABELS
-from resources.pages.images import decode
+from resources.pages.pixels.images import decode
 from tests.support.scalar_postprocess import Settings, scalar_postprocess
 
 if TYPE_CHECKING:

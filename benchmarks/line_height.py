@@ -24,8 +24,8 @@ import cv2  # noqa: E402
 import numpy as np  # noqa: E402
 from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 
-from benchmarks import plain_way  # noqa: E402
 from benchmarks.host_cost import load  # noqa: E402
+from benchmarks.servers import plain_way  # noqa: E402
 from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region, Task  # noqa: E402
 from resources.pages.page import Page  # noqa: E402

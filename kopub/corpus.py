@@ -12,7 +12,7 @@ from kopub.catalogue import array_of, placed
 from kopub.documents import Document, Documents
 from kopub.page import Page
 from kopub.pages import NoSuchPage, Pages
-from kopub.source import Place, Source
+from kopub.sources.source import Place, Source
 from kopub.tables import TableName, collected, empty
 from resources.errors import KopubError, did_you_mean
 from resources.parallel import ordered_map

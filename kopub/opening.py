@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from kopub.corpus import Corpus
-from kopub.home import HomeSource
-from kopub.release import ReleaseSource, is_release
+from kopub.sources.home import HomeSource
+from kopub.sources.release import ReleaseSource, is_release
 from resources.config.places import placed, store_url
 from resources.errors import SourceError
 from resources.pages.manifest import NAME
@@ -39,7 +39,7 @@ def open(
         return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store), profile)
     if folder.exists() or where is None or not _HUB_ID.fullmatch(given):
         raise SourceError(f"{quoted(given)} is no folder: name a home, a release folder, or OWNER/NAME on the Hub")
-    from kopub.hub import HubSource
+    from kopub.sources.hub import HubSource
 
     return Corpus(HubSource(given, revision), profile)
 

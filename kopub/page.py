@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kopub.rows import Picture, Region, Step
-from kopub.source import Place
+from kopub.sources.source import Place
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kopub.corpus import Corpus
     from kopub.documents import Document
     from kopub.rows import Facts
-    from kopub.source import Source
+    from kopub.sources.source import Source
 
 
 class Page:
@@ -161,7 +161,7 @@ class Page:
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
         from PIL import Image
 
-        from resources.pages.images import decode
+        from resources.pages.pixels.images import decode
 
         return Image.fromarray(decode(self.image_bytes))
 

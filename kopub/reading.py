@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kopub.corpus import Corpus
 from kopub.documents import Document
-from kopub.home import HomeSource
+from kopub.sources.home import HomeSource
 from kopub_assets.graph import GRAPH
 from kopub_assets.materialize.asset import Run, ShardAsset
 from kopub_assets.materialize.checks import Problems

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kopub.home import HomeSource
-from kopub.release import ReleaseSource
-from kopub.release_tables import ReleaseTables
-from kopub.source import Source
+from kopub.sources.home import HomeSource
+from kopub.sources.release import ReleaseSource
+from kopub.sources.release_tables import ReleaseTables
+from kopub.sources.source import Source
 from resources.config.configured import configured
 from resources.config.settings import Settings, read_settings
 from resources.embedding.base import Embedder

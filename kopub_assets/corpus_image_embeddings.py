@@ -21,8 +21,7 @@ class CorpusImageEmbeddings(VectorTable):
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
     parents = (RawPages,)
 
-    @property
-    def typical_seconds(self) -> float:
+    def typical_seconds(self, megabytes: float) -> float:
         return self.engine.typical_image_seconds
 
     def rows(self, shard: str) -> Iterator[RowSpec]:

@@ -46,8 +46,7 @@ class FigureEmbeddings(FigureTable):
         assert callable(self.table.schema)
         return self.table.schema(self.engine.dim)
 
-    @property
-    def typical_seconds(self) -> float:
+    def typical_seconds(self, megabytes: float) -> float:
         return self.engine.typical_image_seconds
 
     def of_figures(self, pictures: Iterator[FigurePicture]) -> Iterator[Embedding]:

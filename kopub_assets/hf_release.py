@@ -114,8 +114,9 @@ class HfRelease(ShardAsset):
             account.enter(shard, Work(written, [], time.monotonic() - started))
         watcher().planned(self.name, shard, len(written))
         for _ in written:
-            watcher().computed(self.name)
-        run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
+            watcher().computed(self.name, shard)
+        if written:
+            run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
         return Finished(stamp.recipe, _files(files, len(written)))
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:

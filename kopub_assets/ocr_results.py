@@ -18,7 +18,7 @@ from kopub_assets.materialize.text_layers import layer_made_from, text_layer_set
 from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
-from resources.config.pdf import Pdf
+from resources.config.choices.pdf import Pdf
 from resources.layout.regions import Region, Task
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown

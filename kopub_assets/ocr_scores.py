@@ -11,7 +11,7 @@ from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import KopubError
 from resources.evaluation.aggregate import ALL as EVERY
 from resources.evaluation.runs.comparison import significant_drops

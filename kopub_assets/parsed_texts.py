@@ -17,8 +17,8 @@ from kopub_assets.materialize.upstream import page_rows, with_parent
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
-from resources.config.pdf import Pdf
-from resources.pages.text_layer import TextLayer
+from resources.config.choices.pdf import Pdf
+from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts
 from resources.recognition.readings import RegionText
 from resources.states import State

@@ -14,8 +14,8 @@ from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.corpus import SourceRow
-from resources.pages.images import inspect
 from resources.pages.page_reader import PageReader, shard_source
+from resources.pages.pixels.images import inspect
 from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES

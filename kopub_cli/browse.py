@@ -9,6 +9,7 @@ import typer
 from kopub_cli.indexed_corpus import corpus_check, open_settings
 from kopub_cli.search import searcher_of
 from resources.errors import ConfigError
+from resources.freed_memory import keep_little
 
 
 def browse(
@@ -18,6 +19,8 @@ def browse(
     ] = None,
 ) -> None:
     """Look at the corpus in a browser, until Ctrl-C: pages with their regions and texts, search, what to check."""
+    keep_little()
+
     import socket
 
     import uvicorn

@@ -34,10 +34,12 @@ def export(
 
 def _documents(settings: "Settings", folder: Path, formats: list[str]) -> "DocumentsOut":
     from resources.documents_out.folder import write_documents
+    from resources.figures.descriptions import descriptions
     from resources.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
-    return write_documents(settings.store, settings.corpus.manifest.keys, folder, formats)
+    store, keys = settings.store, settings.corpus.manifest.keys
+    return write_documents(store, keys, folder, formats, descriptions(store, keys))
 
 
 def _say(folder: Path, done: "DocumentsOut") -> None:

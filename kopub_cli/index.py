@@ -1,7 +1,8 @@
 """`kopub index` and `kopub shards`: what the corpus is, and the partitions that it makes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,10 +57,22 @@ def index_source(source: str, home: Path, dpi: int, say: Callable[[str], Any] = 
 
     if not source.strip():
         raise SourceError("the source is empty: name a folder, a file or a Hub dataset")
+    before = _keys(home)
     manifest = indexing.index(source, home, say, dpi)
     queries = counted(manifest.queries.rows if manifest.queries else 0, "query", "queries")
     say(f"{home}: {counted(len(manifest.shards), 'shard')}, {counted(manifest.rows, 'page')}, {queries}")
+    if manifest.keys != before:
+        say("a Dagster UI that is open shows these shards after Reload definitions")
     return manifest
+
+
+def _keys(home: Path) -> Sequence[str]:
+    """The shards that were indexed before; none where that index cannot be used."""
+    from resources.pages.manifest import Manifest
+
+    with suppress(SourceError):
+        return Manifest.load(home).keys
+    return ()
 
 
 def shards(

@@ -180,7 +180,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     """
     from PIL import Image
 
-    from resources.pages.images import decode
+    from resources.pages.pixels.images import decode
     from resources.recognition.crops import pixel_box
 
     source = shown["source"]

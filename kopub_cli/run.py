@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from kopub_assets.running.forecast import Forecast
     from resources.config.settings import Settings
 
-_SCORES_SECONDS = 2.0
-"""What measuring takes besides a page."""
-_RELEASE_SECONDS = 4.0
+_SCORES_SECONDS = 3.0
+"""What measuring queries takes besides the pages."""
+_RELEASE_SECONDS = 2.0
 """What the card and the verification of a release take, however few its pages."""
+_STEP_SECONDS = 0.15
+_SHARD_SECONDS = 0.02
+"""What Dagster takes for a step, and for each of its shards."""
 _INSTANCE = Path(__file__).resolve().parent.parent / "deploy" / "local" / "dagster.yaml"
 
 
@@ -130,21 +133,25 @@ def _forecast(settings: "Settings", assets: Sequence[str], shards: Sequence[str]
 
     scan = survey(settings.resources, FooterCache(settings.store))
     rates = ledger.rates(settings.store, scan.standings)
+    manifest = settings.corpus.manifest
     stages = []
     for name in assets:
         if name not in scan.assets:
-            pages = settings.corpus.manifest.rows
-            stages.append(Stage(name, {}, 0.0, False, _SCORES_SECONDS + pages * 1e-3))
+            seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
+            stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
             continue
         made, declared = scan.tables[name], scan.assets[name]
         likely = {}
         for shard in shards:
             rows = declared.expected_rows(shard, made[shard].rows if shard in made else None)
             likely[shard] = 0 if scan.standings[name][shard] is Standing.CURRENT else rows
+        typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
+        mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
         rate = rates.get(name)
-        each = rate.seconds_each if rate else declared.typical_seconds
-        more = _RELEASE_SECONDS if name == RELEASED_FILES.name else 0.0
-        stages.append(Stage(name, likely, each, rate is not None, more))
+        each = rate.seconds_each if rate else mean
+        more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
+        weights = {shard: typical[shard] / mean for shard in likely}
+        stages.append(Stage(name, likely, each, rate is not None, more, weights))
     return Forecast(stages)
 
 

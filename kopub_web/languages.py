@@ -15,6 +15,7 @@ _RANGE = re.compile(
 )
 _MOST_RANGES = 20
 """Of a header that are looked at."""
+_TABLE = re.compile("[a-z]+(_[a-z]+)+")
 _NUMBER = re.compile(r"\d+")
 _SENTENCES = "sentences"
 
@@ -42,6 +43,16 @@ class Texts:
         """What a table says in English, in this language where it is known, and the language that it is in."""
         known = self._sentences.get(_NUMBER.sub("{}", said))
         return (said, "en") if known is None else (known.format(*_NUMBER.findall(said)), self.language)
+
+    def reason(self, said: str) -> tuple[str, str]:
+        """Why a page is not whole: without the table that says so, its end as `sentence` has it."""
+        table, _, rest = said.partition(": ")
+        parts = (rest if _TABLE.fullmatch(table) else said).split(": ")
+        for at in range(len(parts)):
+            told, language = self.sentence(": ".join(parts[at:]))
+            if language != "en":
+                return ": ".join([*parts[:at], told]), language
+        return ": ".join(parts), "en"
 
     @property
     def forms(self) -> Mapping[str, Any]:

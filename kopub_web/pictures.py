@@ -16,8 +16,8 @@ SIDES = {"thumb": 360, "small": 900, "large": 1800}
 FULL = "full"
 """The size that the source has."""
 _QUALITY = 82
-_KEPT = 48 * 2**20
-"""Bytes of pictures in memory: some 2,000 thumbnails; the browser keeps those that it has seen."""
+_KEPT = 8 * 2**20
+"""Bytes of pictures in memory: some 350 thumbnails; the browser keeps those that it has seen."""
 _DECODED_AT_ONCE = 4
 """A decoded page takes 26 MB at 300 dpi, and no more can be worked on than there are cores."""
 
@@ -112,7 +112,7 @@ def _shown_as_it_is(data: bytes) -> str | None:
 def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
     import cv2
 
-    from resources.pages.images import decode
+    from resources.pages.pixels.images import decode
 
     try:
         image = change(decode(data))

@@ -69,14 +69,17 @@ class Now:
 
     @cached_property
     def tables(self) -> Sequence[TableCounts]:
-        """The tables of the corpus, in the order they are made."""
+        """The tables of the corpus, in the order they are made, without those that are off and were never made."""
         from kopub_assets.graph import GRAPH
 
         footers, keys = FooterCache(self._settings.store), self._settings.corpus.manifest.keys
+        off = GRAPH.off(self._settings.resources)
         counted = []
         for asset in GRAPH.names:
             entries = footers.tables(asset)
             made = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
+            if asset in off and not made:
+                continue
             states = {state: sum(entry.states.get(state, 0) for entry in made) for state in count_states(())}
             counted.append(TableCounts(asset, len(made), states))
         return counted
@@ -88,7 +91,7 @@ class Now:
 
     @cached_property
     def replaced(self) -> Sequence[str]:
-        """The shards of which tables before an upgrade are kept."""
+        """The shards of which tables before an upgrade are kept, of the same pages."""
         return replaced_shards(self._settings.store, self.corpus.shards)
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:

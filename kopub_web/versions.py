@@ -15,12 +15,22 @@ _COMPARED = (TABLES.regions.name, TABLES.readings.name)
 
 
 def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
-    """The shards of which layouts or readings before an upgrade are kept. Raises `StoreError`."""
-    return [
-        shard
-        for shard in shards
-        if any(store.has(asset, shard) and store.versions(asset, shard) for asset in _COMPARED)
-    ]
+    """The shards of which layouts or readings before an upgrade are kept. Raises `StoreError`.
+
+    A shard that was of another corpus then, with none of its pages, has nothing to compare.
+    """
+    return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
+
+
+def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
+    kept = store.versions(asset, shard) if store.has(asset, shard) else []
+    if not kept:
+        return False
+    before, now = (
+        set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
+        for version in (kept[0].recipe, None)
+    )
+    return not before.isdisjoint(now)
 
 
 def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:

@@ -10,6 +10,9 @@ import dagster as dg
 
 from resources.code_version import CodeVersion
 
+_MEGABYTES = 2.0
+"""Of a page's picture, at most: pictures that are larger have more pixels or less compression, not more on them."""
+
 
 class Engine(dg.ConfigurableResource, ABC):
     """A configured maker of results. Its public fields are the keys a profile and the Launchpad may set."""
@@ -22,6 +25,9 @@ class Engine(dg.ConfigurableResource, ABC):
 
     typical_seconds: ClassVar[float] = 0.01
     """What a page or text takes on common hardware: a forecast begins with it while nothing was measured here."""
+
+    typical_seconds_per_megabyte: ClassVar[float] = 0.0
+    """What each megabyte of a page's picture takes besides: a page with more on it is a larger file."""
 
     spans_shards: ClassVar[bool] = False
     """Whether one call may be given the rows of several shards, so that no shard's tail leaves the hardware idle.
@@ -44,6 +50,10 @@ class Engine(dg.ConfigurableResource, ABC):
             "parameters": parameters,
             "weights": self.weights(),
         }
+
+    def expected_seconds(self, megabytes: float) -> float:
+        """What a page is expected to take whose picture has so many megabytes."""
+        return self.typical_seconds + self.typical_seconds_per_megabyte * min(megabytes, _MEGABYTES)
 
     def prepare(self) -> None:
         """Begin what takes long before a first result, in the background; returns at once.

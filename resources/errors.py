@@ -31,6 +31,10 @@ class TableBusy(StoreError):
     """A table that another process is making just now."""
 
 
+class LockLost(StoreError):
+    """A table that another process may make now, because this one was silent for too long."""
+
+
 class EngineError(KopubError):
     """An engine that cannot run at all: no page is to blame, and the next run tries again."""
 

@@ -12,6 +12,11 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+def of_two_cores(threads: int) -> float:
+    """How much longer work takes on so many threads than on two; 0 `threads` are one for each core."""
+    return 2 / (threads or os.cpu_count() or 1)
+
+
 def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int) -> Generator[Out, None, None]:
     """Yield `function(item)` for every item, in order of completion.
 

@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.running.execution import execute
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.registry import load

@@ -121,10 +121,9 @@ class ShardAsset(ABC):
     def engines(self) -> tuple[Engine, ...]:
         return () if self.engine is None else (self.engine,)
 
-    @property
-    def typical_seconds(self) -> float:
-        """What a row is expected to take while nothing was measured."""
-        return _UNMEASURED if self.engine is None else self.engine.typical_seconds
+    def typical_seconds(self, megabytes: float) -> float:
+        """What a row is expected to take while nothing was measured; the picture of its page has so many megabytes."""
+        return _UNMEASURED if self.engine is None else self.engine.expected_seconds(megabytes)
 
     @property
     def gpus(self) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub_assets.materialize.rows import MadeShard
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State
 from resources.store.figure_rows import one_row_a_figure, vector_width

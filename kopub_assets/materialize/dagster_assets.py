@@ -18,9 +18,10 @@ from kopub_assets.running.command_line import at_terminal, canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
-from resources.config.reading_room import ReadingRoom
+from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
+from resources.printable import counted
 
 OWNERS = ["team:documents"]
 GROUP = "corpus"
@@ -170,6 +171,9 @@ def over_shards(
         except KopubError as error:
             failures["in the end"] = str(error)
     watcher().ended(asset.name)
+    # One line for all of them: an event costs more than a look at a small shard.
+    if kept := sum(not made.metadata["computed"] for made in finished.values()):
+        context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
     if failures:
         yield from run.problems.results()
         for shard, made in finished.items():

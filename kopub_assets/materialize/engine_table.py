@@ -261,7 +261,8 @@ class ShardStream:
             self._publishing.popleft()
             try:
                 self._known.append((shard.name, future.result()))
-                self._run.log(shard.planned.result().summary)
+                if summary := shard.planned.result().summary:
+                    self._run.log(summary)
             except KopubError as error:
                 self._known.append((shard.name, error))
         while self._known:

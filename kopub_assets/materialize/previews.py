@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from resources.errors import SourceError
 from resources.pages.corpus import Corpus
-from resources.pages.drawing import preview
+from resources.pages.pixels.drawing import preview
 from resources.states import State
 
 _CHARACTERS = 1500

@@ -86,7 +86,8 @@ class RowTable(ShardAsset):
                 work.seconds = time.monotonic() - started
                 work.record()
             finished = work.publish()
-        run.log(work.summary)
+        if work.summary:
+            run.log(work.summary)
         return finished
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
@@ -110,7 +111,7 @@ class ShardWork:
         self.seconds = 0.0
         self.figures: dict[str, float | str] = {}
         self.summary = ""
-        """One line on the published table."""
+        """One line on the published table; none where nothing was computed."""
         self._asset, self._run = asset, run
         self._gpu_figures = run.gpu.window()
         self._stamp = asset.provenance(shard)
@@ -151,7 +152,7 @@ class ShardWork:
             ended = {} if state is State.OK else {f"rows_{state}": 1}
             self._figures[spec.key] = {**(figures or {}), **self._asset.row_figures(row_id), **ended}
         self._progress.step()
-        watcher().computed(self._asset.name)
+        watcher().computed(self._asset.name, self.shard)
 
     def keep_up(self) -> None:
         """Write the rows that wait to be journalled, where it is time. Raises `StoreError`."""
@@ -188,10 +189,11 @@ class ShardWork:
         kept = {_FIGURES: canonical_json({name: each for name, each in took.items() if isinstance(each, float | str)})}
         asset.store.update(asset.name, shard, table, self._stamp.metadata(table) | counted | kept)
         self._journal.clear()
-        states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count) or "no rows"
-        self.summary = (
-            f"{asset.name} {shard}: {made.computed} computed, {made.kept} kept, {self.seconds:.1f} s ({states})"
-        )
+        if made.computed:
+            states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count)
+            self.summary = (
+                f"{asset.name} {shard}: {made.computed} computed, {made.kept} kept, {self.seconds:.1f} s ({states})"
+            )
         counts = {
             "dagster/row_count": table.num_rows,
             **made.states,

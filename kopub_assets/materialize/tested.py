@@ -1,7 +1,7 @@
 """Whether an asset's engine passed its self-test: a run refuses one that failed, and names the test to a new one."""
 
 from kopub_assets.materialize.asset import Run, ShardAsset
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.store import self_tests
 

@@ -3,18 +3,25 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-_WEIGHT = 0.05
-"""Share of a stage's rows that its own pace must have been measured on to count as much as the expected one."""
-_LEAST_MEASURED = 1.0
-"""Seconds of work below which the pace of this machine is not concluded from a stage."""
+_WEIGHT, _MOST = 0.2, 20.0
+"""Share of a stage's work, and work at most, that its own pace must have been measured on to count as much as the
+expected one: the first pages of a document are often not like the others."""
+_EXPECTED = 2.0
+"""Seconds of work for which other rows must have been watched to count as much as what was expected of this machine."""
+_CARRIED = 0.5
+"""Power of the pace of other rows that is expected of rows nobody has seen: pages differ as machines do."""
 
 
 @dataclass(slots=True)
 class Stage:
     """An asset of a run: by shard the rows that are likely to be computed, and those `planned` once it is known.
 
-    A row is expected to take `seconds_each`; `measured` says that rows were computed here before, else the figure is
-    that of another machine. `seconds_more` is what the asset takes besides its rows.
+    A row is expected to take `seconds_each`, times the weight of its shard where `weights` has one. `measured` says
+    that rows were computed here before, else the figure is that of another machine. `seconds_more` is what the asset
+    takes besides its rows. Work is rows, each by its weight; `watched` is the work after the first row: until then
+    models and libraries are loaded, which says nothing of the rows to come.
+
+    A run of many shards is made in several parts, and a stage begins and ends in each. Times are without those between.
     """
 
     asset: str
@@ -22,9 +29,14 @@ class Stage:
     seconds_each: float
     measured: bool
     seconds_more: float = 0.0
+    weights: Mapping[str, float] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
     done: int = 0
+    worked: float = 0.0
+    watched: float = 0.0
+    first: float | None = None
+    last: float | None = None
     began: float | None = None
     ended: float | None = None
 
@@ -37,6 +49,45 @@ class Stage:
         """Rows to be computed, by what is known now."""
         return sum({**self.likely, **self.planned}.values())
 
+    @property
+    def work(self) -> float:
+        """`rows`, each by the weight of its shard."""
+        return sum(rows * self._weight(shard) for shard, rows in {**self.likely, **self.planned}.items())
+
+    @property
+    def work_to_come(self) -> float:
+        if self.ended is None:
+            return max(self.work - self.worked, 0.0) if self.done < self.rows else 0.0
+        # What has been planned is made, or has failed.
+        return sum(rows * self._weight(shard) for shard, rows in self.likely.items() if shard not in self.planned)
+
+    def begin(self, now: float) -> None:
+        """Take up the work, for the first time or in another part of the run."""
+        if self.ended is None:
+            self.began = now
+            return
+        pause = now - self.ended
+        self.began, self.first, self.last = (
+            None if time is None else time + pause for time in (self.began, self.first, self.last)
+        )
+        self.ended = None
+
+    def count(self, shard: str, now: float) -> None:
+        """Count one row of a shard as computed."""
+        self.done += 1
+        self.worked += self._weight(shard)
+        if self.first is None:
+            self.first = now
+        else:
+            self.watched += self._weight(shard)
+        self.last = now
+
+    def watching(self, now: float) -> float:
+        """Seconds that the `watched` work took."""
+        if self.first is None or self.last is None:
+            return 0.0
+        return (now if self.ended is None and self.work_to_come else self.last) - self.first
+
     def elapsed(self, now: float) -> float:
         """Seconds since it began, until it ended."""
         return 0.0 if self.began is None else (now if self.ended is None else self.ended) - self.began
@@ -45,6 +96,9 @@ class Stage:
         """Rows a second so far; None before the first."""
         seconds = self.elapsed(now)
         return self.done / seconds if self.done and seconds else None
+
+    def _weight(self, shard: str) -> float:
+        return self.weights.get(shard, 1.0)
 
 
 class Forecast:
@@ -65,22 +119,22 @@ class Forecast:
         return over / (over + left) if over + left else 1.0
 
     def _pace(self, now: float) -> float:
-        """How much longer rows take here than on the machine whose figures were expected."""
-        expected = taken = 0.0
+        """How much longer unseen rows are likely to take here than on the machine whose figures were expected."""
+        expected = taken = _EXPECTED
         for stage in self.stages.values():
-            if stage.measured or not stage.done or stage.elapsed(now) < _LEAST_MEASURED:
-                continue
-            finished = stage.seconds_more if stage.ended is not None else 0.0
-            expected += stage.done * stage.seconds_each + finished
-            taken += stage.elapsed(now)
-        return taken / expected if expected else 1.0
+            if not stage.measured:
+                expected += stage.watched * stage.seconds_each
+                taken += stage.watching(now)
+        return (taken / expected) ** _CARRIED
 
 
 def _remaining(stage: Stage, now: float, pace: float) -> float:
+    to_come = stage.work_to_come
+    if to_come:
+        supposed = min(_WEIGHT * stage.work, _MOST)
+        each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
+        return to_come * each + stage.seconds_more
     if stage.ended is not None:
         return 0.0
-    each, more = stage.seconds_each * pace, stage.seconds_more * pace
-    if stage.done:
-        weight = _WEIGHT * stage.rows
-        each = (stage.elapsed(now) + weight * each) / (stage.done + weight)
-    return max(stage.rows - stage.done, 0) * each + more
+    since = stage.began if stage.last is None else stage.last
+    return stage.seconds_more if since is None else max(stage.seconds_more - (now - since), 0.0)

@@ -14,8 +14,8 @@ class Watcher(Protocol):
     def planned(self, asset: str, shard: str, rows: int) -> None:
         """Rows that are to be computed of a shard, once they are known."""
 
-    def computed(self, asset: str) -> None:
-        """One row more is finished."""
+    def computed(self, asset: str, shard: str) -> None:
+        """One row more of a shard is finished."""
 
     def published(self, asset: str, shard: str) -> None:
         """A shard's table is in place."""

@@ -15,8 +15,8 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.guards import GuardStanding, may_upgrade
 from kopub_assets.upgrades.stale_scan import Survey
 from kopub_assets.upgrades.staleness import RELEASE, Staleness
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.settings import Settings
-from resources.config.upgrade_window import Upgrades
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
 

@@ -26,7 +26,7 @@ class _Bars(Watcher):
         self._rows[asset] = self._rows.get(asset, 0) + rows
         self._bars.update(self._tasks[asset], total=self._rows[asset])
 
-    def computed(self, asset: str) -> None:
+    def computed(self, asset: str, shard: str) -> None:
         self._bars.advance(self._tasks[asset])
 
     def warned(self, asset: str, message: str) -> None:

@@ -7,7 +7,7 @@ from resources.pages.corpus import Corpus
 
 def picture_of(corpus: Corpus, shard: str, page_id: str, row: int, sha256: str | None, most: int) -> Picture | None:
     """The page at `row` of a shard in at most `most` bytes; None where it cannot be read, or is another one now."""
-    from resources.pages.drawing import preview
+    from resources.pages.pixels.drawing import preview
 
     try:
         with corpus.reader(shard) as source:

@@ -20,11 +20,10 @@ from resources.profiling.run_events import stages_of
 from resources.profiling.sample_home import SampleHome
 from resources.profiling.timeline import Span
 from resources.store import ledger
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.shard_store import ShardStore
 
 _SLOWEST = 5
-_RELEASE = "release"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ _NOUNS = ("GPU", "cores", "start", "requests")
 
 def stages_to_run(settings: Settings) -> list[str]:
     """Every asset that is made of pages: the release of some of them would be of no use."""
-    return [name for name, asset in GRAPH.on(settings.resources).by_name.items() if asset.group != _RELEASE]
+    return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
 def profiled(settings: Settings, home: SampleHome, began: float, ended: float, observed: Observed) -> Profiled:

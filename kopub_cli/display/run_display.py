@@ -44,17 +44,16 @@ class RunDisplay(Watcher):
 
     def began(self, asset: str) -> None:
         with self._lock:
-            stage = self._stage(asset)
-            stage.began, stage.ended = self._clock() if stage.began is None else stage.began, None
+            self._stage(asset).begin(self._clock())
 
     def planned(self, asset: str, shard: str, rows: int) -> None:
         with self._lock:
             stage = self._stage(asset)
             stage.planned[shard] = rows
 
-    def computed(self, asset: str) -> None:
+    def computed(self, asset: str, shard: str) -> None:
         with self._lock:
-            self._stage(asset).done += 1
+            self._stage(asset).count(shard, self._clock())
         self._say_now_and_then(asset)
 
     def published(self, asset: str, shard: str) -> None:

@@ -34,5 +34,6 @@ def pages(room: Room, asked: Asked) -> Shown:
 
 
 def _why(page: kopub.Page, kind: str, asked: Asked) -> str:
-    says = page.doubts if kind == DOUBTFUL else (page.reason or "",)
-    return "; ".join(asked.t.sentence(line)[0] for line in says)[:_WHY]
+    if kind == DOUBTFUL:
+        return "; ".join(asked.t.sentence(line)[0] for line in page.doubts)[:_WHY]
+    return asked.t.reason(page.reason or "")[0][:_WHY]

@@ -74,7 +74,7 @@ def page(room: Room, asked: Asked) -> Shown:
             "doubtful": (found.doubt or 0) >= DOUBTFUL,
             "percent": round(100 * (found.doubt or 0)),
             "doubts": [t.sentence(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
-            "reason": found.reason,
+            "reason": t.reason(found.reason or ""),
             "no_picture": problem,
             "picture": to.picture(found.id, "small", found.sha256),
             "sharp": to.picture(found.id, "large", found.sha256),

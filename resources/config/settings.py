@@ -13,18 +13,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
+from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices.search import Search
+from resources.config.choices.upgrade_window import Upgrades
 from resources.config.configured import configured
 from resources.config.environment import read_environment
-from resources.config.gates import Gates
 from resources.config.overrides import Override
-from resources.config.pdf import Pdf
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
 from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
-from resources.config.reading_room import ReadingRoom
-from resources.config.search import Search
 from resources.config.sections import make
-from resources.config.upgrade_window import Upgrades
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError

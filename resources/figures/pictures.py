@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from resources.pages.patches import whole_patches
+from resources.pages.pixels.patches import whole_patches
 from resources.recognition.vlm.region_images import RegionImage, encoded, relative_size, resized
 
 if TYPE_CHECKING:

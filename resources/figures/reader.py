@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from resources.errors import UndecodableImage
 from resources.figures.judged import Judged
 from resources.figures.note import FigureNote
-from resources.pages.images import decode
+from resources.pages.pixels.images import decode
 from resources.recognition.vlm.chat_requests import PATH, Answer, read_answer, request_body
 from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink
 from resources.states import State

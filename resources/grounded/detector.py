@@ -14,8 +14,8 @@ from resources.layout.regions import PageLayout
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
-from resources.recognition.vlm.deepseek_images import VERSION as IMAGES
-from resources.recognition.vlm.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
+from resources.recognition.vlm.deepseek.deepseek_images import VERSION as IMAGES
+from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
 

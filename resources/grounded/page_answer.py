@@ -14,7 +14,7 @@ from resources.grounded.page_ink import PixelBox
 from resources.layout.regions import Task
 from resources.recognition.vlm.answers import Defect, Problem, find_defect, tidy
 from resources.recognition.vlm.chat_requests import Answer
-from resources.recognition.vlm.deepseek_answers import clean
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
 from resources.recognition.vlm.placeholder_cells import count_placeholders
 
 _KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}

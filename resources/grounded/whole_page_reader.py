@@ -17,7 +17,7 @@ from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.vlm.answers import Defect, Problem, confirmed
 from resources.recognition.vlm.chat_requests import PATH, answer_room, read_answer, request_body
-from resources.recognition.vlm.deepseek_images import TiledImage, tiled_image
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
 from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_images import crop_pixels, has_ink, strips
 from resources.states import State
@@ -266,7 +266,7 @@ def _agree_on_script(first: PageAnswer, second: PageAnswer) -> bool:
     """Whether two answers are in the same unexpected script and say nearly the same: then it is printed."""
     defects = (first.defect, second.defect)
     is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
-    return is_script and confirmed(Problem.SCRIPT, first.text, second.text)
+    return is_script and confirmed(Problem.SCRIPT, first.text, second.text, Task.TEXT)
 
 
 def _with_texts(answer: PageAnswer) -> PageAnswer:

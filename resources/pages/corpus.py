@@ -13,11 +13,11 @@ from pydantic import Field
 from resources.errors import SourceError
 from resources.pages import ids
 from resources.pages.arrow import Row
+from resources.pages.documents.stored_layers import StoredLayers
+from resources.pages.documents.text_layer import layer_id
 from resources.pages.manifest import GOLD, Manifest
 from resources.pages.page_reader import PageReader, open_shard
 from resources.pages.queries import Query, digest, from_table, read_table
-from resources.pages.stored_layers import StoredLayers
-from resources.pages.text_layer import layer_id
 from resources.printable import quoted
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from resources.pages.images import decode
+from resources.pages.pixels.images import decode
 
 if TYPE_CHECKING:
     import numpy as np

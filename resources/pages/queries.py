@@ -50,6 +50,9 @@ def read_table(path: Path) -> pa.Table:
     try:
         # Not `read_table`: that loads pandas.
         with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise SourceError(f"{path} cannot be read: it has {twice[0]} in two columns")
             return file.read()
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read: {first_line(error)}") from None

@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES
 
 

@@ -66,17 +66,21 @@ class LocalRelease(Engine):
         dropped = set(every.values()) - set(paths.values())
         with written(self._root, shard):
             with self._lock():
+                before = self._sums()
                 # A file is hashed anew by `finish` when a run dies before its new hash is written.
-                self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in every.values()})
-                self._write_first_yaml(shard, built)
+                self._write_sums({path: sha256 for path, sha256 in before.items() if path not in every.values()})
+                begun = self._write_first_yaml(shard, built)
             files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
             with self._lock():
                 for path in dropped:
                     (self._root / path).unlink(missing_ok=True)
                 known = self._sums() | {file.path: file.sha256 for file in files}
+                # What describes the same files is as it was: to read and write the YAML takes longer than a small file.
+                if begun or known != before:
+                    self._write_manifest(shard, files, dropped)
+                    self._write_yaml(built, known)
+                # Last, so that a run that dies before says to the next one that something is to be described.
                 self._write_sums(known)
-                self._write_manifest(shard, files, dropped)
-                self._write_yaml(built, known)
         return files
 
     def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
@@ -117,14 +121,19 @@ class LocalRelease(Engine):
         sha256, size = replace_file(self._root / path, partial(write, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
-    def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> None:
-        """Name the configs and their features before there is a file: a file that no card names is not loaded."""
-        if not self._card()[0].get("configs"):
-            to_come = {
-                config: [Part(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
-                for config, table in built.items()
-            }
-            self._write_text(dataset_card.NAME, compose(front_matter(to_come, {}, {}), _BEING_MADE))
+    def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
+        """Name the configs and their features before there is a file: a file that no card names is not loaded.
+
+        Whether no card named any.
+        """
+        if self._card()[0].get("configs"):
+            return False
+        to_come = {
+            config: [Part(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
+            for config, table in built.items()
+        }
+        self._write_text(dataset_card.NAME, compose(front_matter(to_come, {}, {}), _BEING_MADE))
+        return True
 
     def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
         """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""

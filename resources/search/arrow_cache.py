@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from resources.errors import StoreError
 from resources.files import replace_bytes
+from resources.freed_memory import give_back
 
 FORMAT = 2
 """Of the files. Raise it with their schemas: files of another format are made again."""
@@ -39,6 +40,8 @@ class ArrowCache:
             if table is not None:
                 return table
         content = _encoded(make())
+        # The rows were Python objects on the way, of all shards one after the other.
+        give_back()
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
         try:
             replace_bytes(path, content)

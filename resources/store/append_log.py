@@ -5,33 +5,46 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
+from resources.store.locks.protocol import Lock
+from resources.store.objects import Objects
 
 _DIGITS = 20
 """Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
 
 
 class AppendLog:
-    """The files below `folder`, by their names relative to it; `put` writes one whole."""
+    """The files below `folder`, by their names relative to it; `put` writes one whole.
 
-    def __init__(self, fs: fsspec.AbstractFileSystem, folder: str, put: Callable[[str, pa.Table], None]) -> None:
-        self._fs = fs
+    `lock` gives the lock that this process holds on what the log is of, None where it needs none: a writer that lost
+    it changes nothing and raises `LockLost`.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        folder: str,
+        put: Callable[[str, pa.Table], None],
+        lock: Callable[[], Lock | None] = lambda: None,
+    ) -> None:
+        self._objects = objects
         self._folder = folder
         self._put = put
+        self._lock = lock
 
     def names(self) -> list[str]:
         """All there are, in the order of their names."""
-        self._fs.invalidate_cache()
-        found = self._fs.find(self._folder) if self._fs.exists(self._folder) else []
+        found = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
         return sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
 
     def add(self, name: str, table: pa.Table) -> None:
         """Raises `StoreError` when it cannot be written."""
+        if (lock := self._lock()) is not None:
+            lock.check()
         self._put(f"{self._folder}/{name}", table)
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
@@ -57,22 +70,27 @@ class AppendLog:
 
     def remove(self, names: Iterable[str]) -> None:
         """What somebody else has removed meanwhile is gone as well. Raises `StoreError`."""
+        self._confirm()
         for name in names:
             path = f"{self._folder}/{name}"
             with _removing(path):
-                self._fs.rm_file(path)
+                self._objects.remove(path)
 
     def clear(self) -> None:
         """Remove the whole folder, with what killed writers left in it. Raises `StoreError`."""
+        self._confirm()
         with _removing(self._folder):
-            self._fs.rm(self._folder, recursive=True)
+            self._objects.remove_below(self._folder)
+
+    def _confirm(self) -> None:
+        if (lock := self._lock()) is not None:
+            lock.confirm()
 
     def _read(self, name: str) -> pa.Table:
         path = f"{self._folder}/{name}"
         try:
-            with self._fs.open(path, "rb") as file:
-                # Not `read_table`: that loads Arrow's datasets, and with them pandas, to read one small file.
-                return pq.ParquetFile(file).read()
+            # Not `read_table`: that loads Arrow's datasets, and with them pandas, to read one small file.
+            return pq.ParquetFile(pa.BufferReader(self._objects.get(path))).read()
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise StoreError(f"{path} is not a readable table ({error}): delete it") from None
 

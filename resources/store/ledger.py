@@ -179,7 +179,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
         return None
     moments = every["made_at"].cast(pa.int64()).to_pylist()
     last = max(moments)
-    run_id, ended = every["run_id"][moments.index(last)].as_py(), _EPOCH + timedelta(microseconds=last)
+    run_id, ended = every["run_id"][moments.index(last)].as_py(), moment_of(last)
     return LastRun(run_id, ended, {asset: _computed(table, run_id) for asset, table in rows.items()})
 
 
@@ -203,6 +203,11 @@ def _last_run(part: pa.Table) -> pa.Table:
     """Of a merged part the newest entries alone: those before may be of another model."""
     known = part.filter(pc.field("seconds").is_valid())
     return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
+
+
+def moment_of(made_at: int) -> datetime:
+    """A moment as the ledger holds it: microseconds since 1970, UTC."""
+    return _EPOCH + timedelta(microseconds=made_at)
 
 
 def _all(parts: AppendLog) -> pa.Table:

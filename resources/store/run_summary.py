@@ -1,14 +1,16 @@
 """What the engines counted in a run: tokens by page, second tries and what they brought, what was left out. Pure."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean, median
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from resources.store.ledger import moment_of
 
 ANSWER_TOKENS = "answer_tokens"
 """Tokens that a model wrote for a row."""
@@ -92,18 +94,20 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
 
     Rows of unknown cost are left out.
     """
-    known = ledger.filter(pc.field("seconds").is_valid())
-    ended = known.group_by("run_id").aggregate([("made_at", "max")]).sort_by([("made_at_max", "descending")])
-    return [
-        _run(run["run_id"], run["made_at_max"], known.filter(pc.field("run_id") == run["run_id"]))
-        for run in ended.slice(0, most).to_pylist()
-    ]
+    # By plain values, and times as numbers: expressions, and moments as Python has them, load pandas.
+    known = ledger.filter(ledger["seconds"].is_valid())
+    moments: list[Any] = known["made_at"].cast(pa.int64()).to_pylist()
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    ended: dict[str, int] = {}
+    values = known.select(["row_id", "fingerprint", "run_id", "seconds", "figures"]).to_pylist()
+    for row, moment in zip(values, moments, strict=True):
+        run_id = row["run_id"]
+        rows[run_id].append(row)
+        ended[run_id] = max(moment, ended.get(run_id, moment))
+    newest = sorted(ended, key=lambda run_id: -ended[run_id])
+    return [_run(run_id, moment_of(ended[run_id]), rows[run_id]) for run_id in newest[:most]]
 
 
-def _run(run_id: str, ended: datetime, rows: pa.Table) -> AssetRun:
-    counted = {
-        (row["row_id"], row["fingerprint"]): json.loads(row["figures"])
-        for row in rows.select(["row_id", "fingerprint", "figures"]).to_pylist()
-        if row["figures"]
-    }
-    return AssetRun(run_id, ended, rows.num_rows, float(rows["seconds"].to_numpy().sum()), summed(counted))
+def _run(run_id: str, ended: datetime, rows: Sequence[Mapping[str, Any]]) -> AssetRun:
+    counted = {(row["row_id"], row["fingerprint"]): json.loads(row["figures"]) for row in rows if row["figures"]}
+    return AssetRun(run_id, ended, len(rows), sum(row["seconds"] for row in rows), summed(counted))

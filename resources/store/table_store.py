@@ -1,24 +1,27 @@
 """The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
-from fsspec.implementations.local import LocalFileSystem
 
-from resources.errors import StoreError, TableBusy
-from resources.files import cannot_write, replace_bytes, write_new
+from resources.errors import StoreError
+from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.store.append_log import AppendLog
+from resources.store.faults import told
 from resources.store.journal import Journal
+from resources.store.locks import held
+from resources.store.locks.disk import DiskLock
+from resources.store.locks.objects import ObjectLock
+from resources.store.locks.protocol import Lock
+from resources.store.objects import Objects
 from resources.store.versions import FOLDER, Version, Versions
 
+_LOCKS = ".locks"
 JOURNAL = ".journal"
 """Folder of the rows that are finished while their table is not."""
 _METADATA_PREFIX = b"kopub."
@@ -31,9 +34,9 @@ class TableStore:
     """Tables under `url`, at `<asset>/<shard>.parquet`; any fsspec URL or folder.
 
     A table is published by one rename (local) or one upload (object storage): a writer that is
-    killed leaves the old table or the new one. Asset and shard names are the platform's own,
-    never taken from page data. One that replaces a table of another recipe keeps it as a version,
-    in `.versions/<asset>/<shard>/`.
+    killed leaves the old table or the new one, and one that lost its lock publishes nothing. Asset
+    and shard names are the platform's own, never taken from page data. One that replaces a table of
+    another recipe keeps it as a version, in `.versions/<asset>/<shard>/`.
     """
 
     url: str
@@ -43,16 +46,13 @@ class TableStore:
         self.url, self.keep_versions = url, keep_versions
 
     def has(self, asset: str, shard: str) -> bool:
-        return bool(self._fs.exists(self._path(asset, shard)))
+        return self._objects.has(self._path(asset, shard))
 
     def published(self, asset: str) -> dict[str, str]:
         """The shards whose table has been made, each with what tells its file from the one it replaced."""
-        fs, folder = self._fs, f"{self._root}/{asset}"
-        fs.invalidate_cache()
-        files = fs.ls(folder, detail=True) if fs.exists(folder) else []
         return {
             PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
-            for file in files
+            for file in self._objects.listed(f"{self._root}/{asset}")
             if file["name"].endswith(".parquet")
         }
 
@@ -78,7 +78,7 @@ class TableStore:
         """The table as an open file, for single rows of it. Raises `StoreError`."""
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
-            return pq.ParquetFile(pa.OSFile(path) if self._is_local else self._fs.open(path, "rb"))
+            return pq.ParquetFile(pa.OSFile(path) if self._objects.local else self._objects.open(path))
 
     def rows(self, asset: str, shard: str) -> int:
         with self._reading(asset, shard) as file:
@@ -114,13 +114,18 @@ class TableStore:
 
     def write(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
         """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched."""
-        path, versions = self._path(asset, shard), self._versions(asset, shard)
+        path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
+        if lock is not None:
+            lock.check()
         if self.keep_versions and self.has(asset, shard):
             with self._told(asset, shard, None):
                 versions.keep(path, recipe)
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
-        self._put(path, table.replace_schema_metadata(stamped), replace_bytes)
+        content = _parquet(table.replace_schema_metadata(stamped))
+        if lock is not None:
+            lock.confirm()
+        self._put(path, content, replace_bytes)
         versions.prune(self.keep_versions, recipe)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
@@ -135,21 +140,15 @@ class TableStore:
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
         """Let one process at a time make a table; others wait, or raise `TableBusy` at once without `wait`.
 
-        It may end in another thread. Object storage has no lock: the last writer wins.
+        It may end in another thread. Raises `StoreError`.
         """
-        if not self._is_local:
-            yield
-            return
-        lock = f"{self._root}/.locks/{asset}.{shard}.lock"
+        what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
+        lock = DiskLock(f"{name}.lock", what) if self._objects.local else ObjectLock(self._objects, name, what)
+        held.acquire(name, lock, what, wait)
         try:
-            os.makedirs(os.path.dirname(lock), exist_ok=True)
-            guard = FileLock(lock, thread_local=False).acquire(blocking=wait)
-        except Timeout:
-            raise TableBusy(f"{asset} of {shard} is being made by another run") from None
-        except OSError as error:
-            raise StoreError(cannot_write(lock, error)) from error
-        with guard:
             yield
+        finally:
+            held.release(name)
 
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
         return Journal(self.parts(JOURNAL, asset, shard), schema)
@@ -157,31 +156,44 @@ class TableStore:
     def location(self, asset: str, shard: str | None = None) -> str:
         """Path or URL of a table, or of the folder of all tables of an asset."""
         inside = f"/{asset}" if shard is None else f"/{asset}/{shard}.parquet"
-        return self._fs.unstrip_protocol(self._root + inside).removeprefix("file://")
+        return self._objects.fs.unstrip_protocol(self._root + inside).removeprefix("file://")
 
     def parts(self, *folder: str) -> AppendLog:
-        """Small tables beside the store's own, in a folder that begins with a dot."""
+        """Small tables beside the store's own, in a folder that begins with a dot.
+
+        `folder` may go on with an asset and a shard, whose lock then counts.
+        """
+
+        def lock() -> Lock | None:
+            return self._lock(*folder[1:]) if len(folder) == 3 else None
+
         return AppendLog(
-            self._fs, "/".join((self._root, *folder)), lambda path, table: self._put(path, table, write_new)
+            self._objects,
+            "/".join((self._root, *folder)),
+            lambda path, table: self._put(path, _parquet(table), write_new),
+            lock,
         )
 
     @property
-    def _fs(self) -> fsspec.AbstractFileSystem:
-        return fsspec.core.url_to_fs(self.url)[0]
-
-    @property
-    def _is_local(self) -> bool:
-        return isinstance(self._fs, LocalFileSystem)
+    def _objects(self) -> Objects:
+        return Objects.at(self.url)[0]
 
     @property
     def _root(self) -> str:
-        return fsspec.core.url_to_fs(self.url)[1].rstrip("/")
+        return Objects.at(self.url)[1]
+
+    def _lock_name(self, asset: str, shard: str) -> str:
+        return f"{self._root}/{_LOCKS}/{asset}.{shard}"
+
+    def _lock(self, asset: str, shard: str) -> Lock | None:
+        """The lock of a table, where this process holds it."""
+        return held.find(self._lock_name(asset, shard))
 
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"
 
     def _versions(self, asset: str, shard: str) -> Versions:
-        return Versions(self._fs, f"{self._root}/{FOLDER}/{asset}/{shard}")
+        return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
 
     def _stored_schema(self, asset: str, shard: str, version: str | None = None) -> pa.Schema:
         with self._reading(asset, shard, version) as file:
@@ -192,7 +204,10 @@ class TableStore:
         with self._told(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
             # A local file by Arrow itself: its threads may outlive a command, and must not need Python then.
-            with pa.OSFile(path) if self._is_local else self._fs.open(path, "rb") as file:
+            with (
+                told(path, "read"),
+                pa.OSFile(path) if self._objects.local else self._objects.open(path) as file,
+            ):
                 yield file
 
     @contextmanager
@@ -209,17 +224,18 @@ class TableStore:
             then = f" and materialize {asset} again" if version is None else ", it is only an old version"
             raise StoreError(f"{path} is not a readable table ({error}): delete it{then}") from None
 
-    def _put(self, path: str, table: pa.Table, write_local: Callable[[Path, pa.Buffer], object]) -> None:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression=_COMPRESSION)
-        fs, content = self._fs, sink.getvalue()
-        if isinstance(fs, LocalFileSystem):
+    def _put(self, path: str, content: pa.Buffer, write_local: Callable[[Path, pa.Buffer], object]) -> None:
+        objects = self._objects
+        if objects.local:
             write_local(Path(path), content)
-            return
-        try:
-            fs.pipe_file(path, content.to_pybytes())
-        except OSError as error:
-            raise StoreError(cannot_write(path, error)) from error
+        else:
+            objects.put(path, content.to_pybytes())
+
+
+def _parquet(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression=_COMPRESSION)
+    return sink.getvalue()
 
 
 def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
-from resources.files import cannot_write, replace_file
+from resources.files import replace_file
+from resources.store.objects import Objects
 
 FOLDER = ".versions"
 RECIPE = b"kopub.recipe"
@@ -44,8 +43,8 @@ class _Entry:
 class Versions:
     """The kept versions of one table, at `<folder>/<number>-<recipe>.parquet`."""
 
-    def __init__(self, fs: fsspec.AbstractFileSystem, folder: str) -> None:
-        self._fs = fs
+    def __init__(self, objects: Objects, folder: str) -> None:
+        self._objects = objects
         self._folder = folder
 
     def found(self) -> list[str]:
@@ -61,9 +60,9 @@ class Versions:
 
     def describe(self, recipe: str) -> Version:
         path = self.path(recipe)
-        with self._fs.open(path, "rb") as file:
+        with self._objects.open(path) as file:
             rows, size = pq.read_metadata(file).num_rows, file.seek(0, os.SEEK_END)
-        return Version(recipe, self._fs.modified(path), rows, size)
+        return Version(recipe, self._objects.modified(path), rows, size)
 
     def keep(self, table: str, current: str) -> None:
         """Keep the table at path `table`, which stays where it is, unless its recipe is `current`.
@@ -73,9 +72,8 @@ class Versions:
         table meanwhile. Raises `StoreError`; nothing is lost then.
         """
         number = max((entry.number for entry in self._entries()), default=0) + 1
-        local = isinstance(self._fs, LocalFileSystem)
         try:
-            content = None if local else self._fs.cat_file(table)
+            content = None if self._objects.local else self._objects.get(table)
         except OSError as error:
             raise StoreError(f"{table} cannot be read ({error.strerror or error}); run again") from error
         metadata = pq.read_metadata(table if content is None else pa.BufferReader(content)).metadata or {}
@@ -86,10 +84,7 @@ class Versions:
         if content is None:
             replace_file(Path(kept), lambda temporary: _link(table, temporary))
             return
-        try:
-            self._fs.pipe_file(kept, content)
-        except OSError as error:
-            raise StoreError(cannot_write(kept, error)) from error
+        self._objects.put(kept, content)
 
     def prune(self, most: int, current: str) -> None:
         """Forget all but the newest `most`, and what is kept of the `current` recipe. Raises `StoreError`."""
@@ -100,14 +95,13 @@ class Versions:
                 wanted.remove(entry.recipe)
                 continue
             try:
-                self._fs.rm_file(entry.path)
+                self._objects.remove(entry.path)
             except OSError as error:
                 raise StoreError(f"{entry.path} cannot be removed ({error.strerror or error}): remove it") from error
 
     def _entries(self) -> list[_Entry]:
         """Newest first; after a kill a recipe may be there twice."""
-        self._fs.invalidate_cache()
-        files = self._fs.ls(self._folder, detail=False) if self._fs.exists(self._folder) else []
+        files = (file["name"] for file in self._objects.listed(self._folder))
         return sorted((_entry(path) for path in files if path.endswith(".parquet")), reverse=True)
 
 

@@ -201,7 +201,7 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
     starved = [box for box in large if not box.characters or (box.label in _PROSE and box.area > most * box.characters)]
     lost = sum(box.area for box in starved)
     if lost >= _LOST:
-        says = f"hardly any text was read from {lost / 1e6:.0%} of the page ({_regions(len(starved))})"
+        says = f"hardly any text was read from {min(lost / 1e6, 1):.0%} of the page ({_regions(len(starved))})"
         yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
 
 

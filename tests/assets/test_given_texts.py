@@ -57,7 +57,7 @@ def test_texts_of_the_layout_flow_on_and_every_region_has_its_origin(platform: P
     assert origins(platform) == ["layout", "recognizer", "layout"]
     assert platform.rows("parsed_texts")["a_2"]["text"] == "laid out a_2\n\nread a_2\n\n1"
     (made,) = result.asset_materializations_for_node("ocr_results")
-    counted = made.metadata["regions_by_origin"].value
+    counted: Any = made.metadata["regions_by_origin"].value
     assert counted == {"recognizer": 2, "layout": 4, "text_layer": 0, "not_read": 0}
     assert sum(counted.values()) == made.metadata["regions"].value
 

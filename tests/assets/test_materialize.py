@@ -97,6 +97,12 @@ def test_a_second_run_computes_nothing_and_writes_nothing(platform: Platform):
     assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_3", "b_1", "b_2"]
 
 
+def test_shards_without_anything_to_compute_are_one_line(built: Platform):
+    again = built.run("raw_pages", last="shard_01")
+    lines = [entry.user_message for entry in built.instance.all_logs(again.run_id) if "shard" in entry.user_message]
+    assert [line for line in lines if line.startswith("raw_pages")] == ["raw_pages: nothing to compute in 2 shards"]
+
+
 def test_only_what_changed_is_made_again(platform: Platform):
     platform.run(TEXTS)
     changed = [*pages("a_0"), ("a_1", page_image(99)), *TWO_SHARDS[0][1:]]

@@ -51,7 +51,7 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     assert figures == {"second_tries": 2, "second_tries_taken": 1, "tokens_most": 100}
     table: Any = made["shard_00"]["most_tokens"].value
     assert [record.data for record in table.records] == [{"id": "a_1", "tokens": 100}, {"id": "a_2", "tokens": 40}]
-    (run,) = next(each for each in spent(platform.settings, 1)["assets"] if each["asset"] == "ocr_results")["runs"]
+    (run,) = next(each for each in spent(platform.located, 1)["assets"] if each["asset"] == "ocr_results")["runs"]
     assert run["run_id"] == result.run_id
     assert run["most_tokens"] == [("a_1", 100), ("b_1", 60), ("a_2", 40)]
     assert summary_line(run).partition("; ")[2] == (
@@ -60,5 +60,5 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     )
     # A run that computes nothing is no run of the ledger.
     assert platform.run("ocr_results", last="shard_01").success
-    (again,) = next(each for each in spent(platform.settings, 1, 5)["assets"] if each["asset"] == "ocr_results")["runs"]
+    (again,) = next(each for each in spent(platform.located, 1, 5)["assets"] if each["asset"] == "ocr_results")["runs"]
     assert again == run

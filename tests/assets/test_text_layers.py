@@ -9,7 +9,7 @@ from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.plan import AssetPlan, Standing, settings_changed
 from kopub_assets.upgrades.stale_scan import survey
 from kopub_cli.doubts import about_layers, texts_by_shard
-from resources.config.pdf import Pdf
+from resources.config.choices.pdf import Pdf
 from resources.errors import KopubError
 from resources.pages.indexing import index
 from resources.store.footer_cache import FooterCache

@@ -1,10 +1,12 @@
 """`kopub run`: what it makes, what it says, and how it ends."""
 
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +19,7 @@ from kopub_cli.display.run_display import RunDisplay
 from kopub_cli.run import run_assets
 from resources.config.configured import configured
 from resources.errors import KopubError
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
 from tests.doubles.engines import SlowReader
 from tests.support.commands import kopub
@@ -46,25 +49,92 @@ class Clock:
         return self.now
 
 
+def work(stage: Stage, rows: int, start: float, each: float, shard: str = "a", more: float = 0.0) -> None:
+    """Compute `rows` of a shard from `start` on, each in so many seconds; the first one takes `more`."""
+    stage.begin(start)
+    stage.planned.setdefault(shard, stage.likely[shard])
+    for row in range(1, rows + 1):
+        stage.count(shard, start + more + row * each)
+
+
 def test_a_forecast_follows_the_pace_of_this_machine() -> None:
     forecast = Forecast([Stage("layout", {"a": 100}, 0.1, False), Stage("ocr", {"a": 100}, 1.0, False)])
     assert forecast.remaining(0.0) == pytest.approx(110)
     layout, ocr = forecast.stages.values()
-    layout.began, layout.done, layout.ended = 0.0, 100, 20.0
-    # Twice as slow as elsewhere, so the other stage is likely to be so too.
-    assert forecast.remaining(20.0) == pytest.approx(200)
-    ocr.began, ocr.done = 20.0, 50
-    assert forecast.remaining(70.0) == pytest.approx(50, rel=0.2)
-    assert forecast.share(70.0) == pytest.approx(70 / 120, rel=0.2)
-    ocr.done, ocr.ended = 100, 120.0
-    assert (forecast.remaining(120.0), forecast.share(120.0)) == (0.0, 1.0)
+    work(layout, 100, 0.0, 0.4)
+    layout.ended = 40.0
+    # Four times as slow as elsewhere, so the other stage is likely to be slower too.
+    assert 150 < forecast.remaining(40.0) < 250
+    work(ocr, 50, 40.0, 2.0)
+    assert forecast.remaining(140.0) == pytest.approx(100, rel=0.2)
+    assert forecast.share(140.0) == pytest.approx(140 / 240, rel=0.2)
+    work(ocr, 50, 140.0, 2.0)
+    ocr.ended = 240.0
+    assert (forecast.remaining(240.0), forecast.share(240.0)) == (0.0, 1.0)
 
 
 def test_a_forecast_trusts_what_was_measured_here() -> None:
     forecast = Forecast([Stage("layout", {"a": 10}, 0.1, False), Stage("ocr", {"a": 10}, 1.0, True)])
     layout, _ = forecast.stages.values()
-    layout.began, layout.done, layout.ended = 0.0, 10, 5.0
+    work(layout, 10, 0.0, 0.5)
+    layout.ended = 5.0
     assert forecast.remaining(5.0) == pytest.approx(10)
+
+
+def test_what_is_loaded_before_a_first_row_says_nothing_of_the_others() -> None:
+    forecast = Forecast([Stage("ocr", {"a": 100}, 1.0, False)])
+    work(forecast.stages["ocr"], 3, 0.0, 1.0, more=60.0)
+    assert forecast.remaining(63.0) == pytest.approx(97)
+
+
+def test_a_shard_of_fuller_pages_takes_longer() -> None:
+    stage = Stage("ocr", {"a": 10, "b": 10}, 1.0, True, weights={"a": 0.5, "b": 1.5})
+    forecast = Forecast([stage])
+    work(stage, 10, 0.0, 0.5)
+    assert forecast.remaining(5.0) == pytest.approx(15)
+
+
+def test_a_stage_that_waits_for_the_next_part_of_a_run_is_not_over() -> None:
+    stage = Stage("ocr", {"a": 10, "b": 10}, 1.0, True)
+    forecast = Forecast([stage])
+    work(stage, 10, 0.0, 1.0)
+    stage.ended = 10.0
+    assert forecast.remaining(10.0) == pytest.approx(10)
+    # What other stages take in between is not what its rows take.
+    work(stage, 5, 1000.0, 1.0, "b")
+    assert forecast.remaining(1005.0) == pytest.approx(5)
+    assert stage.elapsed(1005.0) == 15.0
+
+
+def test_a_forecast_is_right_after_the_first_tenth_of_a_run() -> None:
+    recorded = json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
+    end, events, stages = recorded["end"], [], []
+    for each in recorded["stages"]:
+        figures = {name: each[name] for name in ("asset", "likely", "seconds_each", "seconds_more", "weights")}
+        stage = Stage(**figures, measured=False)
+        stages.append(stage)
+        events.append((each["began"], stage.begin))
+        for shard, rows in each["rows"].items():
+            stage.planned[shard] = len(rows)
+            events += [(at, partial(stage.count, shard)) for at in rows]
+        events.append((each["ended"], partial(setattr, stage, "ended")))
+    forecast, now = Forecast(stages), end / 10
+    events.sort(key=lambda event: event[0], reverse=True)
+    while now < end:
+        while events and events[-1][0] <= now:
+            at, happens = events.pop()
+            happens(at)
+        left = forecast.remaining(now)
+        assert abs(left - (end - now)) < 0.2 * end, now
+        assert forecast.share(now) == pytest.approx(now / end, abs=0.1), now
+        now += 0.5
+
+
+def test_an_engine_of_this_machine_is_expected_to_use_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    two, eight = (TesseractRecognizer(threads=threads).expected_seconds(0.5) for threads in (2, 0))
+    assert eight == pytest.approx(two / 4)
+    assert TesseractRecognizer(threads=2).expected_seconds(1.0) > 1.5 * two
 
 
 def test_rows_that_are_known_replace_those_that_were_likely() -> None:
@@ -73,11 +143,11 @@ def test_rows_that_are_known_replace_those_that_were_likely() -> None:
     display = RunDisplay(forecast, Console(file=out, width=200), clock)
     display.began("ocr")
     display.planned("ocr", "a", 2)
-    display.computed("ocr")
+    display.computed("ocr", "a")
     display.published("ocr", "a")
     display.published("ocr", "b")
     clock.now = 16.0
-    display.computed("ocr")
+    display.computed("ocr", "a")
     display.ended("ocr")
     lines = out.getvalue().splitlines()
     assert lines == [
@@ -95,7 +165,7 @@ def test_a_terminal_sees_every_asset_with_its_rate() -> None:
         display.planned("layout", "a", 10)
         clock.now = 1.0
         for _ in range(10):
-            display.computed("layout")
+            display.computed("layout", "a")
         display.published("layout", "a")
         display.ended("layout")
     shown = out.getvalue()

@@ -13,7 +13,7 @@ from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_setti
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import LABELS
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
 
@@ -118,7 +118,7 @@ def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
         "import sys; from resources.config.settings import load_settings; load_settings();"
-        "print(*sorted({'resources.recognition.vlm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
+        "print(*sorted({'resources.recognition.vlm.glm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
         "'resources.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
     assert python(tmp_path, script) == "resources.layout.cpu.detector\n"

@@ -14,8 +14,8 @@ from kopub_assets.materialize.tested import require_tested
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.doctor.finding import Finding, Level
 from resources.doctor.measures import character_error_rate
 from resources.doctor.samples import Samples, read_samples

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.support import corpora

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from kopub_cli.display.score_lines import reading_lines
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import PageText
 from resources.evaluation.runs.gold_file import KnownAnswers, read_gold, write_gold

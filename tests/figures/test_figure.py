@@ -28,6 +28,7 @@ def page(*regions: tuple[str, Box, str]) -> tuple[list[dict[str, Any]], list[dic
                     "attempts": 1,
                     "seconds": 0.0,
                     "scale": None,
+                    "origin": "recognizer",
                 },
             }
         )

@@ -12,7 +12,7 @@ from kopub_assets.upgrades.stale_scan import survey
 from resources.config.configured import configured
 from resources.config.settings import Settings, what_if
 from resources.grounded.detector import DeepSeekOcrLayout
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
 from resources.states import State
 from resources.store.footer_cache import FooterCache
 from tests.doubles.http_double import Asked, HttpDouble, says

@@ -9,8 +9,8 @@ import pytest
 
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.pages.page import Page
-from resources.recognition.vlm.deepseek_images import TiledImage, tiled_image
-from resources.recognition.vlm.deepseek_server import MARKDOWN, SAMPLING
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
+from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING
 from resources.recognition.vlm.region_images import crop_pixels
 from resources.states import State
 from tests.recognition.test_deepseek_ocr_real import asked, pairs, server_of

@@ -13,13 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import kopub
-from kopub.parquet_rows import ParquetRows
-from kopub_assets.graph import GRAPH
+from kopub.sources.parquet_rows import ParquetRows
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.writable_hub import REPO, WritableHub
 from tests.support.corpora import pages
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 from tests.support.released import ReleasedCorpus, page_tables, release_of
 
 BOTH = ("store", "release")
@@ -74,7 +73,7 @@ def test_a_page_has_picture_regions_texts_vectors_and_lineage(corpus: kopub.Corp
     assert np.array_equal(page.vectors["text"], np.array(stored, np.float16))
     assert set(page.vectors) == {"text", "image"}
     steps = {step.asset: step for step in page.lineage}
-    assert list(steps) == [table for table in GRAPH.names if table not in ("query_embeddings", "hf_release")]
+    assert list(steps) == [table for table in STANDARD if table not in ("query_embeddings", "hf_release")]
     assert steps["ocr_results"].engine == "slow_reader"
     assert steps["ocr_results"].run_id
     assert page.states["parsed_texts"] is kopub.State.OK

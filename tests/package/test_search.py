@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 import kopub
-from kopub_assets.graph import GRAPH
 from kopub_cli.search import searcher_of
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.release.local import LocalRelease
 from tests.search.test_search import TEXTS, Typist
 from tests.support.corpora import pages
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 from tests.support.released import page_tables, release_of
 
 QUESTION = "화면 밝기는 어떻게 조절하나요?"
@@ -73,7 +72,7 @@ def test_the_command_finds_the_same(made: Platform):
 def test_pages_made_since_the_corpus_was_opened_are_found(made: Platform, tmp_path: Path):
     platform = Platform.of(tmp_path / "home", [pages("a_1"), pages("b_1")], [])
     platform.engines = dict(made.engines)
-    names = [name for name in GRAPH.names if name not in ("query_embeddings", "hf_release")]
+    names = [name for name in STANDARD if name not in ("query_embeddings", "hf_release")]
     assert platform.run(",".join(names)).success
     corpus = kopub.open(platform.home)
     assert len(corpus.search("공유기")) == 0 or corpus.search("공유기")[0].page.id == "a_1"

@@ -85,7 +85,7 @@ def _part(numbers: range, pixels: int) -> Iterator[Result]:
 def _work(connection: Connection, numbers: range, pixels: int) -> None:
     from PIL import Image
 
-    from resources.pages.images import decode
+    from resources.pages.pixels.images import decode
     from tests.support.image_mutants import mutant, seeds
 
     # What decoders write themselves goes straight to the file, past Python.
@@ -109,7 +109,7 @@ def look(data: bytes) -> tuple[str, str]:
     """The outcome of a page, and its detail."""
     import numpy as np
 
-    from resources.pages import images
+    from resources.pages.pixels import images
 
     try:
         info, refusal = _outcome(images.inspect, data)

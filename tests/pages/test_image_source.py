@@ -11,7 +11,7 @@ from PIL import Image
 
 from resources.errors import SourceError
 from resources.pages.documents import pictures, shards
-from resources.pages.images import decode
+from resources.pages.pixels.images import decode
 from resources.states import State
 from tests.pages.test_pdf_source import pdf, sheet
 from tests.support.harness import Platform

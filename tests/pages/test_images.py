@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from resources.errors import UndecodableImage
-from resources.pages import images
-from resources.pages.images import MAX_PIXELS, ImageInfo, decode, inspect
 from resources.pages.page import Page
+from resources.pages.pixels import images
+from resources.pages.pixels.images import MAX_PIXELS, ImageInfo, decode, inspect
 from tests.support.corpora import page_image
 from tests.support.pngs import adam7, chunk, header, rows, with_right_checksums
 

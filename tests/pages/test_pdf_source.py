@@ -25,9 +25,9 @@ from resources.pages.documents import pool, shards
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
-from resources.pages.images import decode, inspect
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
+from resources.pages.pixels.images import decode, inspect
 from resources.states import State
 from tests.support.corpora import pages, query, write_corpus
 from tests.support.harness import Platform
@@ -524,7 +524,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
     render = DocumentPool.render
     shards = iter(range(3))
 
-    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[bytes | Failed]:
+    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failed]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)

@@ -9,8 +9,8 @@ from resources.errors import SourceError
 from resources.pages.documents import pdf_text
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
-from resources.pages.images import decode
-from resources.pages.text_layer import Mark, TextLayer
+from resources.pages.documents.text_layer import Mark, TextLayer
+from resources.pages.pixels.images import decode
 from tests.support.corpora import page_image
 from tests.support.pdf_files import UNMAPPED, mapped_pdf, sheet, text_pdf, written
 

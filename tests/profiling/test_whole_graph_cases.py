@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.grid_engines import GridLayout, MadeUpTexts, made_up_text
-from benchmarks.whole_graph_cases import case_of
-from benchmarks.whole_graph_setup import changed, write_plugin
+from benchmarks.whole_graph.cases import case_of
+from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
+from benchmarks.whole_graph.setup import changed, write_plugin
 from resources.config.profile_files import profile_path, read_profile
 from resources.config.settings import Settings
 

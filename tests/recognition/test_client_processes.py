@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
 from tests.recognition.test_deepseek_ocr import server_of
 

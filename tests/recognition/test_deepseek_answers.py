@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from resources.layout.regions import Task
 from resources.recognition.vlm.answers import tidy
-from resources.recognition.vlm.deepseek_answers import clean
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
 from resources.recognition.vlm.placeholder_cells import count_placeholders
 
 

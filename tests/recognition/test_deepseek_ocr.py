@@ -19,8 +19,8 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading
 from resources.recognition.vlm.answers import tidy
-from resources.recognition.vlm.deepseek_answers import clean
-from resources.recognition.vlm.deepseek_images import (
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
+from resources.recognition.vlm.deepseek.deepseek_images import (
     MAX_TOKENS,
     TILE,
     TiledImage,
@@ -28,8 +28,8 @@ from resources.recognition.vlm.deepseek_images import (
     tiled_image,
     tiles,
 )
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.deepseek_server import LOGITS_PROCESSOR
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from resources.recognition.vlm.chat_requests import PATH, request_body
-from resources.recognition.vlm.deepseek_images import TiledImage, tiled_image
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.deepseek_server import LOGITS_PROCESSOR, RUNNER
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
+from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR, RUNNER
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from resources.recognition.vlm.deepseek_images import TiledImage, TiledImage2
+from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, TiledImage2
 from tests.support.vllm_cpu import needs_vllm, program
 
 SIZES = [(1357, 1920), (2480, 3508), (640, 640), (641, 640), (768, 700), (769, 768), (4000, 500), (500, 4000), (90, 60)]

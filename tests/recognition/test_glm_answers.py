@@ -11,7 +11,7 @@ from resources.layout.regions import Task
 from resources.recognition.code_fences import fenced, without_fences
 from resources.recognition.readings import RegionText
 from resources.recognition.vlm.answers import tidy
-from resources.recognition.vlm.glm_answers import clean
+from resources.recognition.vlm.glm.glm_answers import clean
 from resources.texts.markdown import page_markdown
 from resources.texts.plain_text import page_text
 

@@ -23,7 +23,7 @@ from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
 from resources.recognition.vlm.answers import Problem, find_defect, loop_start, tidy
 from resources.recognition.vlm.chat_requests import answer_room, request_body
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.region_images import (
     MAX_TOKENS,
     MIN_TOKENS,

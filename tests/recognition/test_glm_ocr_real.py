@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.support.real_readings import assert_whole, sample_work

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import RegionText
-from resources.recognition.vlm.deepseek_images import TILE, tiled_image
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.deepseek.deepseek_images import TILE, tiled_image
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.line_height import line_height, scale_to_lines
 from resources.recognition.vlm.region_images import PATCH, region_image
 from resources.vllm.server import VLLMServer

@@ -18,8 +18,8 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
 from resources.recognition.vlm.answers import Problem, confirmed, find_defect
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.recognition.vlm.paddleocr_vl_images import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
+from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.paddle.paddleocr_vl_images import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
 from resources.states import State
 from resources.vllm.plugin import PADDLEOCR_VL
 from resources.vllm.server import VLLMServer

@@ -11,8 +11,8 @@ import pytest
 
 from resources.pages.page import Page
 from resources.recognition.vlm.chat_requests import PATH, request_body
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.recognition.vlm.paddleocr_vl_images import PaddleImage, sized_image
+from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.paddle.paddleocr_vl_images import PaddleImage, sized_image
 from resources.recognition.vlm.region_images import RegionImage, encoded
 from resources.states import State
 from resources.vllm.endpoint import Endpoint

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.errors import StoreError
 from resources.release import local
 from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
@@ -273,6 +273,15 @@ def test_republishing_a_shard_moves_only_its_files(tmp_path: Path):
     assert moved == {"data/pages/shard_01.parquet", "README.md", "SHA256SUMS", "manifest.json"}
     touched = [path for path, time in times.items() if path.stat().st_mtime_ns != time]
     assert touched == [tmp_path / "r" / "data" / "pages" / "shard_01.parquet"]
+
+
+def test_publishing_what_is_there_leaves_the_card(tmp_path: Path):
+    release = release_of(tmp_path / "r", page_tables(0))
+    before = contents(tmp_path / "r")
+    written = (tmp_path / "r" / "README.md").stat().st_mtime_ns
+    release.publish("shard_00", page_tables(0))
+    assert contents(tmp_path / "r") == before
+    assert (tmp_path / "r" / "README.md").stat().st_mtime_ns == written
 
 
 def test_the_folder_loads_when_the_first_run_of_all_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

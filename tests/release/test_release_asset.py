@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub_assets.running.execution import range_tags
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease

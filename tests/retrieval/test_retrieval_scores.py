@@ -12,8 +12,8 @@ import pytest
 
 from kopub_cli.display.score_lines import retrieval_lines
 from resources.code_version import CodeVersion
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.readers import KnowingReader
 from tests.support.corpora import page_image

@@ -17,9 +17,10 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
+from resources.config.choices.gates import Gates
+from resources.config.choices.pdf import Pdf
 from resources.config.configured import configured
-from resources.config.gates import Gates
-from resources.config.pdf import Pdf
+from resources.config.located import Located
 from resources.config.settings import Settings
 from resources.figures.choices import Figures
 from resources.figures.none import NoNotes
@@ -66,6 +67,11 @@ class Platform:
     def diary(self, engine: str) -> Diary:
         """What an engine double has worked on so far."""
         return Diary(str(self.home / f"{engine}.diary"))
+
+    @property
+    def located(self) -> Located:
+        """The home and its tables, for what needs no engine."""
+        return Located(self.home, "cpu", self.store.url)
 
     @property
     def settings(self) -> Settings:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from resources.pages.corpus import Corpus, SourceRow
-from resources.pages.images import decode
 from resources.pages.indexing import index
 from resources.pages.manifest import Manifest
+from resources.pages.pixels.images import decode
 
 
 class SourceFolder:

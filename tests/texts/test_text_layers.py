@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.layout.regions import Region, Task
-from resources.pages.text_layer import NO_MARK, Mark, TextLayer, Word
+from resources.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from resources.recognition.readings import RegionText, skipped
 from resources.states import State
 from resources.texts.layers.comparison import compare

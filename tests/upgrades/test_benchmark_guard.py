@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from kopub_cli.plan import evaluation_lines, planned
+from resources.config.choices.gates import Gates
 from resources.config.configured import configured
-from resources.config.gates import Gates
 from resources.release.card.reading import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages

@@ -312,7 +312,12 @@ def _shown(kind: str, text: str, after: str | None) -> list[str]:
 def _said(kind: str, text: str, environment: dict[str, str]) -> str:
     """What a block prints, on both streams; what it exports is in `environment` from then on."""
     if kind == "python":
-        return _of(forked.run(["python", "-"], environment, text))
+        # A person's shell knows no DAGSTER_HOME: the file `.env` of the folder names it.
+        home = Path(environment["DAGSTER_HOME"])
+        (home.parent / ".env").write_text(f"DAGSTER_HOME={home}\n")
+        typed = {name: value for name, value in environment.items() if name != "DAGSTER_HOME"}
+        there = f"import os\nos.chdir({str(home.parent)!r})\n"
+        return _of(forked.run(["python", "-"], typed | {"PYTHONPATH": str(ROOT)}, there + text))
     said = ""
     for line in (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")):
         command, _, piped = line.partition(" | ")

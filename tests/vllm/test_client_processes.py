@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from resources.errors import EngineError
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from resources.errors import EngineError
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.flags import serve_arguments
 from resources.vllm.running_servers import servers
 from resources.vllm.server import VLLMServer

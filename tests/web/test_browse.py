@@ -1,9 +1,11 @@
 """`kopub browse` as a person types it."""
 
+import re
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -33,10 +35,16 @@ def test_a_port_that_is_taken_is_one_line(platform: Platform):
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_the_command_serves_on_this_machine_alone(platform: Platform):
+def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: Path):
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
+    # The allocator of Arrow and of the analyser then says how it was set when it was loaded.
+    environment["MIMALLOC_VERBOSE"] = "1"
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    said = tmp_path / "said"
+    with (
+        said.open("w") as file,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=file, text=True) as server,
+    ):
         assert server.stdout
         url = server.stdout.readline().split()[0]
         assert url.startswith("http://127.0.0.1:")
@@ -49,3 +57,4 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform):
                 time.sleep(0.1)
         server.terminate()
     assert "<mark>밝기</mark>" in body
+    assert set(re.findall(r"'purge_delay': (\S+)", said.read_text())) == {"0"}

@@ -1,44 +1,32 @@
 """A visit with a real browser, by mouse and by keyboard, with an eye on what the browser says and asks for."""
 
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from resources.config.settings import ROOT, load_settings
+from resources.config.settings import load_settings
 from tests.assets.test_cpu_profile import sample
 from tests.search.test_search_partial import PartlyBlind
 from tests.support.corpora import query
 from tests.support.harness import Platform
+from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 QUESTION = "하드웨어 아키텍처는 몇 개나 지원하나요?"
 MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings", "query_embeddings")
-KOREAN, ENGLISH = "ko-KR", "en-GB"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Chromium as the system has it."""
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("there is no Chromium on this machine")
-    with sync.sync_playwright() as playwright:
-        # Chromium refuses to sandbox itself for root, as in a container.
-        sandbox = [] if os.getuid() else ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,48 +42,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "embedding": settings.embedding,
     }
     platform.make(*MADE)
-    environment = {"PATH": os.environ["PATH"], "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout
-        yield server.stdout.readline().split()[0]
-        server.terminate()
-
-
-class Visit:
-    """A window of the browser; `said` is what it complained of, `asked` every address that it asked for."""
-
-    def __init__(self, browser: "Browser", url: str, pictures: Path, **window: Any) -> None:
-        self._context = browser.new_context(base_url=url, **window)
-        self.page: Page = self._context.new_page()
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self._pictures = pictures
-        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self._context.on("request", lambda request: self.asked.append(request.url))
-
-    def open(self, path: str) -> None:
-        self.page.goto(path)
-        self.page.wait_for_load_state("networkidle")
-
-    def picture(self, name: str) -> None:
-        """A screenshot, for whoever wants to look; and that nothing is wider than the window."""
-        self.page.wait_for_load_state("networkidle")
-        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
-        wide, window = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert wide <= window, f"{name} is {wide} pixels wide in a window of {window}"
-
-    def close(self, url: str) -> None:
-        """What every visit must hold."""
-        self._context.close()
-        assert not self.said
-        assert self.asked
-        assert all(address.startswith(url) for address in self.asked), "a request outside of this machine"
-
-
-def text(visit: Visit, selector: str) -> str:
-    return visit.page.locator(selector).first.inner_text()
+    with browsed({"PATH": os.environ["PATH"], "KOPUB_HOME": str(home)}) as url:
+        yield url
 
 
 def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path):
@@ -107,7 +55,7 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     page.get_by_role("link", name="install.ko").first.click()
     visit.picture("document")
     page.get_by_role("link", name="19쪽").click()
-    assert text(visit, "h1") == "install.ko, 19쪽"
+    assert visit.text("h1") == "install.ko, 19쪽"
     visit.picture("page")
 
     region = page.locator(".regions > li").nth(4)
@@ -124,7 +72,7 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     assert before
     assert after
     assert after["width"] == pytest.approx(2 * before["width"], rel=0.05)
-    assert text(visit, "output") == "200%"
+    assert visit.text("output") == "200%"
     visit.picture("zoomed")
     page.get_by_role("link", name="마크다운").click()
     assert page.locator(".rendered table td").first.is_visible()
@@ -137,7 +85,7 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     visit.picture("hits")
     assert page.locator("mark").count()
     page.locator(".hits h2 a").first.click()
-    assert text(visit, "h1") == "install.ko, 19쪽"
+    assert visit.text("h1") == "install.ko, 19쪽"
     visit.picture("hit")
     page.get_by_role("link", name="검색 결과로").click()
     assert page.locator(".hits").is_visible()
@@ -161,16 +109,16 @@ def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "B
     visit.picture("narrow-list")
     page.get_by_role("link", name="Go through them one by one").focus()
     keys.press("Enter")
-    first = text(visit, "h1")
-    assert "1 of 2" in text(visit, ".walk")
+    first = visit.text("h1")
+    assert "1 of 2" in visit.text(".walk")
     visit.picture("narrow-walk")
     with page.expect_navigation():
         keys.press("ArrowRight")
-    assert text(visit, "h1") != first
-    assert "2 of 2" in text(visit, ".walk")
+    assert visit.text("h1") != first
+    assert "2 of 2" in visit.text(".walk")
     with page.expect_navigation():
         keys.press("ArrowLeft")
-    assert text(visit, "h1") == first
+    assert visit.text("h1") == first
 
     page.locator(".regions .tag a").first.focus()
     keys.press("ArrowDown")
@@ -178,11 +126,11 @@ def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "B
     assert page.locator(".box.lit").get_attribute("data-region") == "1"
     page.locator(".pan").focus()
     keys.press("+")
-    assert text(visit, "output") == "150%"
+    assert visit.text("output") == "150%"
     keys.press("0")
-    assert text(visit, "output") == "100%"
+    assert visit.text("output") == "100%"
     keys.press("-")
-    assert text(visit, "output") == "100%"
+    assert visit.text("output") == "100%"
 
     page.get_by_role("searchbox").focus()
     keys.type("architecture")

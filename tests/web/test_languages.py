@@ -53,3 +53,12 @@ def test_every_state_and_label_has_a_word():
 def _values(text: object) -> set[str]:
     forms = text.values() if isinstance(text, dict) else (text,)
     return {name for form in forms for _, name, _, _ in Formatter().parse(str(form)) if name}
+
+
+def test_a_reason_is_told_without_the_table_that_says_so():
+    said = "raw_pages: a.pdf: the PDF wants a password: save it without one"
+    assert texts("en").reason(said) == ("a.pdf: the PDF wants a password: save it without one", "en")
+    told, language = texts("ko").reason(said)
+    assert (told.startswith("a.pdf: 암호"), language) == (True, "ko")
+    assert texts("ko").reason("out of memory") == ("out of memory", "en")
+    assert texts("ko").reason("") == texts("ko").reason("parsed_texts") == ("", "en")

@@ -22,7 +22,7 @@ def links(platform: Platform) -> list[object]:
     assert result.success
     events = result.get_asset_materialization_events()
     made = [event.step_materialization_data.materialization.metadata for event in events]
-    return [metadata["reading_room"].value for metadata in made if "reading_room" in metadata]
+    return list(dict.fromkeys(metadata["reading_room"].value for metadata in made if "reading_room" in metadata))
 
 
 def test_every_shard_that_is_made_leads_to_its_documents(tmp_path: Path):

@@ -433,6 +433,16 @@ def test_what_an_upgrade_changed_is_shown_side_by_side(tmp_path: Path, monkeypat
     assert "<b>메뉴</b>" not in shown
 
 
+def test_a_shard_that_was_of_another_corpus_has_no_version_before(tmp_path: Path):
+    made(tmp_path)
+    other = Platform.of(tmp_path, [pages("z_1")])
+    other.make("raw_pages", "layout_regions")
+    page = browser(other)
+    assert other.store.versions("layout_regions", "shard_00")
+    assert "No table was replaced yet" in page.get("/versions").text
+    assert "with its version before" not in page.get("/").text
+
+
 def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(tmp_path: Path):
     platform = made(tmp_path)
     samples = [

@@ -16,7 +16,7 @@ from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_
 from resources.embedding.qwen3_vl.page_images import check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.figures.harmless import harmless
-from resources.pages.images import decode
+from resources.pages.pixels.images import decode
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from resources.errors import EngineError, UndecodableImage
-from resources.pages.channels import grey_as_one_channel
-from resources.pages.images import decode, inspect, is_plain
-from resources.pages.patches import whole_patches
+from resources.pages.pixels.channels import grey_as_one_channel
+from resources.pages.pixels.images import decode, inspect, is_plain
+from resources.pages.pixels.patches import whole_patches
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from resources.figures.smiles import smiles_of
 from resources.layout.regions import Task
 from resources.recognition.vlm.answers import tidy
 from resources.recognition.vlm.chat_requests import Answer
-from resources.recognition.vlm.deepseek_answers import clean
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
 
 _LONGEST = 20_000
 """Characters of a drawing: a literal of more is a loop's, and Python's parser takes memory for it."""

@@ -14,8 +14,8 @@ from resources.figures.deepseek.answers import judge
 from resources.figures.figure import FigurePicture
 from resources.figures.note import FigureNote
 from resources.figures.reader import FigureJob, FigureReader, NoteSettings
-from resources.recognition.vlm.deepseek_images import tiled_image
-from resources.recognition.vlm.deepseek_server import SAMPLING, check_server
+from resources.recognition.vlm.deepseek.deepseek_images import tiled_image
+from resources.recognition.vlm.deepseek.deepseek_server import SAMPLING, check_server
 from resources.vllm.served_engine import ServedEngine
 
 _PROMPT = "Parse the figure."

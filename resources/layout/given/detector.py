@@ -13,8 +13,8 @@ from resources.fingerprints import fingerprint
 from resources.layout.base import LayoutDetector
 from resources.layout.given.column import Named, named_regions
 from resources.layout.regions import LABELS, PageLayout, Region, Task
-from resources.pages.images import inspect
 from resources.pages.page import Page
+from resources.pages.pixels.images import inspect
 from resources.states import State
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)

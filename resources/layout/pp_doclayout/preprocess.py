@@ -7,8 +7,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage
-from resources.pages.images import decode
 from resources.pages.page import Page
+from resources.pages.pixels.images import decode
 from resources.states import State
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
-from resources.pages.images import MAX_PIXELS
+from resources.pages.pixels.images import MAX_PIXELS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.pages.text_layer import NO_MARK, Box, Mark, TextLayer, Word
+from resources.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
-from resources.pages.images import tiff_frames
+from resources.pages.pixels.images import tiff_frames
 from resources.printable import first_line, visible
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.packing import PageRange, pack
 from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.manifest import Manifest
-from resources.printable import first_line
+from resources.printable import counted, first_line
 
 FOLDER = "rendered"
 SHARD_PAGES = 500
@@ -114,7 +114,8 @@ def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progre
     stored = {path: shard for path in sorted(folder.glob(_NAMES)) if (shard := _Shard.of(path))}
     with DocumentPool() as pool:
         ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
-        progress(f"{len(documents):,} documents, {sum(each.count for each in ranges if each.pages):,} pages")
+        pages = counted(sum(each.count for each in ranges), "page")
+        progress(f"{counted(len(documents), 'document')}, {pages}")
         shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(home, stored), SHARD_PAGES)]
         paths = [folder / shard.name for shard in shards]
         usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}

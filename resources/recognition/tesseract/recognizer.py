@@ -15,7 +15,7 @@ from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
 from resources.layout.regions import Region, Task
 from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
-from resources.parallel import bounded_map
+from resources.parallel import bounded_map, of_two_cores
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
@@ -40,7 +40,8 @@ class TesseractRecognizer(Recognizer):
     """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept as crops."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.tesseract", {1: "the first release"})
-    typical_seconds: ClassVar[float] = 0.8
+    typical_seconds: ClassVar[float] = 0.03
+    typical_seconds_per_megabyte: ClassVar[float] = 0.84
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
     limits: ClassVar[tuple[str, ...]] = (
         "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
@@ -68,6 +69,9 @@ class TesseractRecognizer(Recognizer):
 
     def weights(self) -> dict[str, str]:
         return identity(self.languages)
+
+    def expected_seconds(self, megabytes: float) -> float:
+        return super().expected_seconds(megabytes) * of_two_cores(self.threads)
 
     def lacks(self) -> list[str]:
         missing = [name for name, path in data_files(self.languages).items() if path is None]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from resources.code_version import CodeVersion
-from resources.pages.channels import grey_as_one_channel
-from resources.pages.patches import whole_patches
+from resources.pages.pixels.channels import grey_as_one_channel
+from resources.pages.pixels.patches import whole_patches
 from resources.recognition.crops import pixel_box
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.config.gates import Gates
+from resources.config.choices.gates import Gates
 from resources.evaluation.runs.comparison import significant_drops
 from resources.evaluation.runs.guards import guards, verdict
 from resources.evaluation.runs.run_history import HISTORY

@@ -9,7 +9,7 @@ from statistics import median
 import pyarrow as pa
 from rapidfuzz.distance import Levenshtein
 
-from resources.pages.text_layer import Mark, TextLayer, Word
+from resources.pages.documents.text_layer import Mark, TextLayer, Word
 from resources.recognition.readings import RegionText
 from resources.states import State
 from resources.texts.layers.lines import lines_of, text_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from resources.pages.text_layer import Box, Mark, Word
+from resources.pages.documents.text_layer import Box, Mark, Word
 
 _OVERLAP = 0.5
 """Of the lower of two words' heights that they share where they stand on one line."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.pages.text_layer import TextLayer, Word
+from resources.pages.documents.text_layer import TextLayer, Word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

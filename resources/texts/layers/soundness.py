@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from resources.pages.text_layer import Mark, TextLayer
+from resources.pages.documents.text_layer import Mark, TextLayer
 from resources.texts.layers.lines import clean
 from resources.texts.text_quality import DOUBTFUL, doubts, total
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region, Task
-from resources.pages.text_layer import Mark, TextLayer
+from resources.pages.documents.text_layer import Mark, TextLayer
 from resources.recognition.code_fences import fenced
 from resources.texts.layers.lines import code_of, lines_of, text_of
 from resources.texts.layers.region_words import RegionWords, words_of_regions

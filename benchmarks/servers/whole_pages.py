@@ -1,0 +1,106 @@
+"""Whole pages read by DeepSeek-OCR on a GPU: pages a second of the layout step, and what the host prepares by itself.
+
+    python -m benchmarks.servers.whole_pages --model deepseek-ai/DeepSeek-OCR --revision COMMIT --profile PROFILE.yaml
+
+The server is made of the profile's `recognition.server`, or is the one at `--url`. Random weights
+(`--flag=--load-format=dummy`) take as long as real ones: answers have `--tokens` tokens, and are rubbish, so that
+without a cap every page is read in halves too: a second row. Every page is unique. Rates are those between the first
+15 % and the last 15 % of the pages.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import yaml
+
+from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
+from benchmarks.servers.recognition import unique_pages as stamped
+from benchmarks.servers.steady import steady_part
+from resources.grounded.detector import DeepSeekOcrLayout
+from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
+from resources.pages.page import Page
+from resources.vllm.server import VLLMServer
+
+
+def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]:
+    """Copies of pages, no two alike."""
+    return [page for page, _ in stamped([(page, grid(page)) for page in originals], count, name)]
+
+
+def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
+    """What the host makes of pages without a server, with a thread for each core."""
+    reader = WholePageReader(detector._settings())
+    started = time.perf_counter()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda page: reader.prepare(WholePageJob(page.page_id, bytes(page.data))), pages):
+            pass
+    seconds = time.perf_counter() - started
+    print(f"{'prepared, a thread for each core':<40}{len(pages):6d}{len(pages) / seconds:9.2f}")
+
+
+def read(name: str, pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
+    """The whole step: decode, ink, picture, answer, regions."""
+    ended: list[float] = []
+    states: dict[str, int] = {}
+    spent = cpu_seconds()
+    for layout in detector.detect(Page(page.page_id, page.data) for page in pages):
+        ended.append(time.monotonic())
+        states[layout.state] = states.get(layout.state, 0) + 1
+    spent = cpu_seconds() - spent
+    figures: dict[str, Any] = dict(detector.report())
+    steady = steady_part([(moment, 1.0) for moment in ended], detector.slots)
+    rate = (len(steady) - 1) / (steady[-1][0] - steady[0][0])
+    each = [figures.get(figure, 0.0) / len(pages) for figure in ("requests", "image_tokens", "answer_tokens")]
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    print(
+        f"{name:<40}{len(pages):6d}{rate:9.2f}{1000 * spent / len(pages):12.1f}"
+        f"{each[0]:10.2f}{each[1]:14.0f}{each[2]:15.0f}  {told}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    server_arguments(parser)
+    parser.add_argument("--url", help="a server that runs already")
+    parser.add_argument("--server", action="append", default=[], help="further field of the server, as gpus=[0]")
+    parser.add_argument("--in-flight", type=int, default=0)
+    parser.add_argument("--warm", type=int, default=40, help="pages read before anything is measured")
+    parser.add_argument("--only", default="host,whole,halves", help="which rows to measure")
+    parser.set_defaults(tokens=1500)
+    arguments = parser.parse_args()
+    fields = server_fields(arguments)
+    if arguments.url:
+        fields |= {"mode": "external", "urls": [arguments.url], "version": ""}
+    changed = (pair.partition("=") for pair in arguments.server)
+    server = VLLMServer(**fields | {name: yaml.safe_load(value) for name, _, value in changed})
+
+    def detector(halves_share: float) -> DeepSeekOcrLayout:
+        return DeepSeekOcrLayout(
+            server=server,
+            sampling={"ignore_eos": True, "max_tokens": arguments.tokens},
+            in_flight=arguments.in_flight,
+            processes=arguments.processes,
+            halves_share=halves_share,
+        )
+
+    originals, rows = samples(arguments.pages), arguments.only.split(",")
+    pages = unique_pages(originals, arguments.count, "pages")
+    head = f"{'':<40}{'pages':>6}{'pages/s':>9}{'CPU ms each':>12}{'requests':>10}{'image tokens':>14}"
+    print(f"{head}{'answer tokens':>15}  states")
+    if "host" in rows:
+        prepared(pages, detector(0.0))
+    with server.lease():
+        if arguments.warm:
+            list(detector(0.0).detect(unique_pages(originals, arguments.warm, "warm")))
+        for row, name, share in (("whole", "one request a page", 0.0), ("halves", "and every page in halves", 1.0)):
+            if row in rows:
+                read(name, pages, detector(share))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The whole graph as a user runs it: every stage against its own rate of the same run, and where the rest went.
+
+    python -m benchmarks.whole_graph --profile h200 --pages 2200 --out OUT
+    python -m benchmarks.whole_graph --profile cpu --pages 12 --cases warm,own --out OUT
+
+Makes a corpus of unique pages, runs `dagster asset materialize` on it with the servers of the profile, and watches the
+cards, the cores and the servers meanwhile. Prints a table for each case and writes whole_graph.html (with a timeline)
+and whole_graph.json into OUT after each. The cases, in the order they are given:
+
+    cold      the servers are stopped before; a quarter of the pages. Kernel caches are what the machine has: a first
+              start on a fresh machine finds none, the next one finds those of the first.
+    warm      the servers are up
+    shards8   warm, the same pages in eight shards
+    two_runs  cold; page vectors and OCR in two runs at once, after layout
+    side_by_side  warm; page vectors in a run of their own beside all that follows from layout
+    ocr       warm; OCR alone, on layout that is made
+    two_gpus  as ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
+    own       what each stage does by itself, on servers that are up: see benchmarks/whole_graph/stage_rates.py
+
+`ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases of other servers start
+those with a few pages first. Random weights (`--random-weights recognition=FOLDER embedding=FOLDER`, folders with
+configuration and tokenizer) take as long as real ones. Their layout is a grid of eight regions of 812x422, their
+answers have 64 tokens, and a page's text is made up of words of the samples, about 1,500 tokens: see
+benchmarks/whole_graph/grid_engines.py. Without them the profile's own engines read the pages.
+
+Activity is the busy share of the cards by NVML, read ten times a second; on a machine without a card, of the cores.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.whole_graph.cases import CASES, Case, case_of
+from benchmarks.whole_graph.setup import (
+    Home,
+    dump,
+    layout_weights,
+    make_home,
+    parsed_value,
+    write_plugin,
+    written_profile,
+)
+from benchmarks.whole_graph.tables import Measured, comparisons, console_tables, figures, html_section
+from kopub_assets.graph import GRAPH
+from resources.config.places import ROOT
+from resources.config.settings import Settings
+from resources.errors import EngineError
+from resources.profiling.observer import Observer
+from resources.profiling.picture import render
+from resources.profiling.report import report
+from resources.profiling.run_events import stages_of
+from resources.profiling.timeline import Span
+from resources.vllm.running_servers import servers, stop
+from resources.vllm.supervisor.server_state import Phase
+
+WARM_UP_PAGES = 48
+_GRACE = 20.0
+"""Seconds in which a command that is stopped ends."""
+
+
+@dataclass
+class Benchmark:
+    """The benchmark on this machine: what was asked for, and what has been measured so far."""
+
+    arguments: argparse.Namespace
+    out: Path
+    work: Path
+    began: float = field(default_factory=time.monotonic)
+    console: Console = field(default_factory=lambda: Console(width=190, highlight=False))
+    measured: list[Measured] = field(default_factory=list)
+    own: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.arguments.limit_seconds - (time.monotonic() - self.began)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """Of every command: this checkout first on the path, and the engines for random weights."""
+        plugin = write_plugin(self.work / "plugin")
+        path = [str(ROOT), str(plugin), *filter(None, [os.environ.get("PYTHONPATH")])]
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("KOPUB_")}
+        # Its servers are its own: nobody else's are stopped, and they end with it.
+        return {**kept, "PYTHONPATH": os.pathsep.join(path), "KOPUB_RUNTIME": str(self.work / "runtime")}
+
+    @cached_property
+    def random(self) -> dict[str, str]:
+        """The folders of random weights by section of the profile."""
+        given = dict(pair.split("=", 1) for pair in self.arguments.random_weights or ())
+        if given and "layout" not in given:
+            given["layout"] = str(layout_weights(self.work / "layout_weights", self.environment))
+        return given
+
+    def home(self, name: str, case: Case, pages: int, shards: int) -> Home:
+        changes = {**dict(parsed_value(text) for text in self.arguments.set), **case.changes}
+        profile = written_profile(self.work / "profiles" / f"{name}.yaml", self.arguments.profile, self.random, changes)
+        return make_home(self.work / name, profile, self.arguments.source, pages, shards, self.environment)
+
+    def run(self, number: int, case: Case) -> None:
+        """Measure one case, and say so."""
+        label = f"{number:02d}_{case.name.replace('/', '_')}"
+        if case.base == "own":
+            self.run_own(label, case)
+            return
+        started = time.monotonic()
+        pages = max(case.shards, round(self.arguments.pages * case.share))
+        home = self.home(label, case, pages, case.shards)
+        settings = home.settings()
+        if case.cold:
+            stop_servers()
+        elif not set(server_keys(settings).values()) <= ready_servers():
+            self.warm_up(label, case)
+        if case.before:
+            self.materialize(home, [case.before], "before")
+        self.console.print(f"{case.name}: {pages} pages made ready in {time.monotonic() - started:.0f} s")
+        measured = self.observe(case, home, settings, pages)
+        self.measured.append(measured)
+        self.show(measured)
+
+    def observe(self, case: Case, home: Home, settings: Settings, pages: int) -> Measured:
+        with Observer(cards_of(settings)) as observer:
+            time.sleep(0.5)
+            began = time.time()
+            codes = self.materialize(home, case.selections, "run")
+            ended = time.time()
+        span = Span(began, ended)
+        return Measured(
+            case=case,
+            pages=pages,
+            run=report(span, stages_in(home, case), observer.observed, server_keys(settings)),
+            observed=observer.observed,
+            servers=server_keys(settings),
+            failures=[f"a command ended with status {code}" for code in codes if code],
+        )
+
+    def materialize(self, home: Home, selections: Sequence[str], name: str) -> list[int]:
+        """Run one command for each selection, all at once; their statuses."""
+        keys = f"{home.keys[0]}...{home.keys[-1]}"
+        running = []
+        for number, chosen in enumerate(selections):
+            command = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", chosen]
+            log = (home.folder / f"{name}_{number}.log").open("wb")
+            running.append(
+                subprocess.Popen(
+                    [*command, "--partition-range", keys, "-m", "definitions"],
+                    cwd=ROOT,
+                    env=dict(home.environment),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        statuses = [self.wait(process) for process in running]
+        for number, status in enumerate(statuses):
+            if status:
+                log = (home.folder / f"{name}_{number}.log").read_text("utf-8", errors="replace")
+                self.console.print("\n".join(log.splitlines()[-15:]), markup=False)
+        return statuses
+
+    def wait(self, process: "subprocess.Popen[bytes]") -> int:
+        """Wait until a command ends; stop it when the time is up."""
+        try:
+            return process.wait(max(1.0, self.seconds_left))
+        except subprocess.TimeoutExpired:
+            self.console.print("the time is up: the command is stopped, and what it did so far is shown")
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            return process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.wait()
+
+    def warm_up(self, label: str, case: Case) -> None:
+        """Start the servers of a case with a few pages of their own."""
+        stop_servers()
+        home = self.home(f"{label}_warm_up", case, WARM_UP_PAGES if self.random else 2, 1)
+        self.materialize(home, [",".join(filter(None, [case.before, *case.selections]))], "run")
+
+    def run_own(self, label: str, case: Case) -> None:
+        home = self.home(label, case, 1, 1)
+        out = self.work / f"{label}.json"
+        pages = min(self.arguments.own_pages, self.arguments.pages)
+        command = [sys.executable, "-m", "benchmarks.whole_graph.stage_rates", str(out), "--pages", str(pages)]
+        process = subprocess.Popen(
+            [*command, "--source", str(self.arguments.source)],
+            cwd=ROOT,
+            env=dict(home.environment),
+            start_new_session=True,
+        )
+        self.wait(process)
+        if out.exists():
+            self.own |= json.loads(out.read_text("utf-8"))
+        for measured in self.measured:
+            self.show(measured)
+
+    def show(self, measured: Measured) -> None:
+        """Print what a case gave and write everything so far."""
+        console_tables(measured, self.own, self.console)
+        sections = [html_section(each, self.own) for each in self.measured]
+        (self.out / "whole_graph.html").write_text(render("The whole graph", sections), "utf-8")
+        dump(self.out / "whole_graph.json", {"own": self.own, "cases": [figures(each) for each in self.measured]})
+
+    def finish(self) -> None:
+        for line in comparisons(self.measured):
+            self.console.print(line)
+        if self.arguments.keep_servers:
+            return
+        stop_servers()
+
+
+def stages_in(home: Home, case: Case) -> list[Any]:
+    """The stages of the measured runs of a home, by the time of their start."""
+    import dagster as dg
+
+    measured = {name for chosen in case.selections for name in chosen.split(",")}
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
+    return sorted((stage for stage in stages if stage.name in measured), key=lambda stage: stage.span.start)
+
+
+def server_keys(settings: Settings) -> dict[str, str]:
+    """The key of the server behind each asset that has one."""
+    keys = {}
+    for name, asset in GRAPH.by_name.items():
+        engine = settings.resources.get(asset.engine_section or "")
+        if (server := getattr(engine, "server", None)) is not None and server.mode == "managed":
+            keys[name] = server.key
+    return keys
+
+
+def cards_of(settings: Settings) -> list[str] | None:
+    """The cards that the servers of the settings use; None for all of the machine where there is no server."""
+    engines = (settings.layout, settings.recognition, settings.embedding)
+    return sorted({card for engine in engines for card in engine.cards}) or None
+
+
+def ready_servers() -> set[str]:
+    return {server.key for server in servers() if server.state.phase is Phase.READY}
+
+
+def stop_servers() -> None:
+    """Stop the servers of this benchmark."""
+    for server in servers():
+        try:
+            stop(server, force=True)
+        except EngineError as error:
+            print(f"{server.specification.model}: {error}", flush=True)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="h200", help="a name in profiles/, or a YAML file")
+    parser.add_argument("--pages", type=int, default=2200, help="of a warm case; a cold one takes a quarter")
+    parser.add_argument("--shards", type=int, default=2)
+    parser.add_argument("--cases", default="cold,warm,own", help=f"of {', '.join(CASES)}, in this order")
+    parser.add_argument("--random-weights", nargs="*", metavar="SECTION=FOLDER", help="folders without weights")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the profile; KEY+=[...] adds"
+    )
+    parser.add_argument("--source", type=Path, default=ROOT / "samples" / "corpus", help="pages that are copied")
+    parser.add_argument("--own-pages", type=int, default=400, help="for what each stage does by itself")
+    parser.add_argument("--limit-seconds", type=float, default=86_400, help="then what was measured so far is shown")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, help="folder of homes and servers (default: work in OUT)")
+    parser.add_argument("--keep-servers", action="store_true", help="leave them up for the next command")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
+    arguments.source = arguments.source.absolute()
+    cases = [case_of(name, arguments.shards) for name in arguments.cases.split(",")]
+    out = arguments.out.absolute()
+    work = (arguments.work or out / "work").absolute()
+    for folder in (out, work):
+        folder.mkdir(parents=True, exist_ok=True)
+    (work / "runtime").mkdir(mode=0o700, exist_ok=True)
+    benchmark = Benchmark(arguments, out, work)
+    # This process reads profiles and asks servers as the commands do.
+    sys.path[:0] = [str(work / "plugin")]
+    os.environ["KOPUB_RUNTIME"] = benchmark.environment["KOPUB_RUNTIME"]
+    try:
+        for number, case in enumerate(cases, start=1):
+            if benchmark.seconds_left < 5:
+                benchmark.console.print(f"{case.name} is left out: the time is up")
+                continue
+            benchmark.run(number, case)
+    finally:
+        benchmark.finish()
+
+
+if __name__ == "__main__":
+    main()

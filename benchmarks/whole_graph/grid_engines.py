@@ -1,0 +1,83 @@
+"""Engines for random weights: the model does all its work, and what it would have found is put in its place.
+
+Random weights find no sensible regions and read no text. These engines run the network and the server as the real
+ones do, and return a grid of regions and made-up texts, so that every later stage has as much to do as on real pages.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from pydantic import Field
+
+from resources.config.places import ROOT
+from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.states import State
+
+WIDTH, HEIGHT = 812, 422
+"""Of the mean region of SDS KoPub, at 300 dpi."""
+CHARACTERS = 290
+"""Of the text of a region: eight of them make about 1,500 tokens of Korean and English."""
+ENTRY_POINTS = {
+    "kopub.layout": {"grid": "benchmarks.whole_graph.grid_engines:GridLayout"},
+    "kopub.recognition": {"made_up_texts": "benchmarks.whole_graph.grid_engines:MadeUpTexts"},
+}
+
+
+def grid() -> list[Region]:
+    """Eight regions of the mean size on a page of 2480x3508, at places that are no whole pixels."""
+    places = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
+    return [Region(at, "text", Task.TEXT, 0.9, (x, y, x + WIDTH, y + HEIGHT)) for at, (x, y) in enumerate(places)]
+
+
+class GridLayout(PPDocLayout):
+    """PP-DocLayoutV3 with its post-processing, whose regions are then those of `grid`."""
+
+    def _page(self, page: Any, i: int, outputs: Any, rules: Any, tasks: Any) -> PageLayout:
+        # Whatever random outputs do to the post-processing, its time is spent.
+        with suppress(Exception):
+            super()._page(page, i, outputs, rules, tasks)
+        return PageLayout(page.page_id, State.OK, regions=tuple(grid()))
+
+
+class MadeUpTexts(GlmOcrRecognizer):
+    """GLM-OCR whose answers are replaced by words of the sample pages, the same for the same region."""
+
+    characters: int = Field(default=CHARACTERS, ge=1, description="Of the text of each region.")
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for reading in super().read(pages):
+            texts = [self._made_up(reading.page_id, text) for text in reading.regions]
+            yield page_reading(reading.page_id, texts, reading.crops) if texts else reading
+
+    def _made_up(self, page_id: str, text: RegionText) -> RegionText:
+        if text.finish_reason == "error":  # no answer came: that is a fault of the run
+            return text
+        content = made_up_text(f"{page_id} {text.index}", self.characters)
+        return replace(text, content=content, state=State.OK, reason=None, finish_reason="stop")
+
+
+def made_up_text(seed: str, characters: int) -> str:
+    """Words of the sample pages, at random, of so many characters."""
+    chosen, length, words = [], 0, _words()
+    generator = random.Random(seed)
+    while length < characters:
+        word = generator.choice(words)
+        chosen.append(word)
+        length += len(word) + 1
+    return " ".join(chosen)
+
+
+@cache
+def _words() -> list[str]:
+    import pyarrow as pa
+
+    tables = [pa.ipc.open_stream(path).read_all() for path in sorted((ROOT / "samples" / "corpus").glob("*.arrow"))]
+    return sorted({word for table in tables for text in table["text"].to_pylist() for word in (text or "").split()})

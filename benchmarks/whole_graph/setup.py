@@ -1,0 +1,177 @@
+"""What the benchmark of the whole graph runs on: its pages, its homes, its profile, the engines for random weights."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from benchmarks.servers.recognition import samples
+from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
+from resources.config.places import ROOT
+from resources.config.profile_files import profile_path, read_profile
+from resources.config.settings import Settings, read_settings
+from resources.pages.indexing import index
+from resources.pages.page import Page
+
+_ROWS = 32
+"""Pages of one batch of a shard, as `datasets` writes large images."""
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_SCHEMA = pa.schema([("id", pa.string()), ("image", _IMAGE), ("license", pa.string())])
+
+
+@dataclass(frozen=True)
+class Home:
+    """A home of the platform with one of Dagster and a corpus that is indexed."""
+
+    folder: Path
+    profile: Path
+    keys: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def dagster(self) -> Path:
+        return self.folder / "dagster"
+
+    def settings(self) -> Settings:
+        """What the profile makes in this home. Raises `ConfigError`."""
+        return read_settings(self.environment)
+
+
+def unique_pages(source: Path, name: str, count: int) -> Iterator[Page]:
+    """Copies of the pages of `source` with a stamp of noise in each region of the grid, so that no crop equals another.
+
+    The stamps depend on `name` and the number of the page alone.
+    """
+    import cv2
+
+    originals = [cv2.cvtColor(page.image, cv2.COLOR_RGB2BGR) for page in samples(source)]
+
+    def stamped(number: int) -> Page:
+        rng = np.random.default_rng([number, *name.encode()])
+        image = originals[number % len(originals)].copy()
+        for region in grid():
+            x, y = int(region.bbox[0]) + 2, int(region.bbox[1]) + 2
+            patch = image[y : y + 8, x : x + 8]
+            patch[:] = rng.integers(0, 256, patch.shape, np.uint8)
+        # The encoder's own settings take a third of the time of every other, at twice the size.
+        return Page(f"{name}_{number + 1}", cv2.imencode(".png", image)[1].tobytes())
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        numbers = iter(range(count))
+        while chunk := list(islice(numbers, 8 * (os.cpu_count() or 1))):
+            yield from pool.map(stamped, chunk)
+
+
+def write_corpus(folder: Path, pages: Iterator[Page], count: int, shards: int) -> Path:
+    """`count` pages in so many Arrow shards of equal size."""
+    folder.mkdir(parents=True)
+    size = -(-count // shards)
+    for shard in range(shards):
+        path = folder / f"data-{shard:05d}-of-{shards:05d}.arrow"
+        part = islice(pages, size)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+            while rows := list(islice(part, _ROWS)):
+                records = [
+                    {"id": page.page_id, "image": {"bytes": bytes(page.data), "path": None}, "license": "GPL-2.0"}
+                    for page in rows
+                ]
+                writer.write_table(pa.Table.from_pylist(records, _SCHEMA))
+    return folder
+
+
+def make_home(
+    folder: Path, profile: Path, source: Path, pages: int, shards: int, environment: Mapping[str, str]
+) -> Home:
+    """A fresh home with `pages` unique pages in so many shards, indexed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "dagster").mkdir(parents=True)
+    shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", folder / "dagster")
+    corpus = write_corpus(folder / "corpus", unique_pages(source, folder.name, pages), pages, shards)
+    home = folder / "home"
+    home.mkdir()
+    manifest = index(str(corpus), home)
+    own = {"KOPUB_HOME": str(home), "KOPUB_PROFILE": str(profile), "DAGSTER_HOME": str(folder / "dagster")}
+    return Home(folder, profile, tuple(manifest.keys), {**environment, **own})
+
+
+def write_plugin(folder: Path) -> Path:
+    """A folder for PYTHONPATH that makes the engines for random weights known, as an installed package would."""
+    package = folder / "kopub_whole_graph-1.dist-info"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub-whole-graph\nVersion: 1\n", "utf-8")
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in ENTRY_POINTS.items()
+    ]
+    (package / "entry_points.txt").write_text("\n".join(groups), "utf-8")
+    return folder
+
+
+def written_profile(path: Path, name: str, random: Mapping[str, str], changes: Mapping[str, Any]) -> Path:
+    """The profile `name` with random weights and changes, as a file; see `changed`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profile = changed(read_profile(profile_path(name)), random, changes)
+    path.write_text(yaml.safe_dump(profile, sort_keys=False, allow_unicode=True), "utf-8")
+    return path
+
+
+def changed(profile: Mapping[Any, Any], random: Mapping[str, str], changes: Mapping[str, Any]) -> dict[Any, Any]:
+    """A profile whose sections in `random` use the folder there without weights, and with `changes` by dotted key.
+
+    A key that ends in `+` adds to the list that is there.
+    """
+    profile = deepcopy(dict(profile))
+    for section, folder in random.items():
+        values = profile[section]
+        values.pop("model", None)
+        if section == "layout":
+            values |= {"engine": "grid", "repo": folder}
+            continue
+        server = values["server"]
+        server |= {"model": folder, "extra_flags": [*server.get("extra_flags", []), "--load-format=dummy"]}
+        if section == "recognition":
+            # Answers of random weights never end by themselves, and no second try makes them better.
+            values |= {"engine": "made_up_texts", "tries": 1, "sampling": {"ignore_eos": True, "max_tokens": 64}}
+    for key, value in changes.items():
+        *path, last = key.removesuffix("+").split(".")
+        target: Any = profile
+        for part in path:
+            target = target.setdefault(part, {})
+        target[last] = [*target.get(last, []), *value] if key.endswith("+") else value
+    return profile
+
+
+def layout_weights(folder: Path, environment: Mapping[str, str]) -> Path:
+    """The layout network at its real size with random weights; made in a process that gives its GPU memory back."""
+    if not (folder / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        code = (
+            "import sys; from pathlib import Path; from benchmarks.layout import random_weights; "
+            "random_weights(Path(sys.argv[1]))"
+        )
+        subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, env=dict(environment), check=True)
+    return folder
+
+
+def parsed_value(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE` with a YAML value."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise SystemExit(f"{text!r} is no setting: write KEY=VALUE")
+    return key, yaml.safe_load(value)
+
+
+def dump(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=1, ensure_ascii=False), "utf-8")

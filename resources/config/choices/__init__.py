@@ -1,0 +1,1 @@
+"""The sections of a profile that choose no engine."""

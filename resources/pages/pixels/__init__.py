@@ -1,0 +1,1 @@
+"""The pixels of pages: decoding, colours, and what is drawn on them."""

@@ -1,0 +1,1 @@
+"""DeepSeek-OCR: what it is asked, its pictures, its answers."""

@@ -1,0 +1,1 @@
+"""GLM-OCR: what it is asked, and its answers."""

@@ -1,0 +1,39 @@
+"""The default GPU recognizer: GLM-OCR on a model server."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from resources.code_version import CodeVersion
+from resources.layout.regions import Task
+from resources.recognition.vlm.chat_requests import PROMPTS
+from resources.recognition.vlm.glm.glm_answers import clean
+from resources.recognition.vlm.recognizer import VlmRecognizer, by_name
+from resources.recognition.vlm.region_images import MAX_TOKENS, VERSION, ImageMaker, region_image
+
+
+class GlmOcrRecognizer(VlmRecognizer):
+    """Reads regions with GLM-OCR: text, tables as HTML, formulas as LaTeX; pictures are kept as crops."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.glm_ocr", {1: "the first release"})
+    image_version: ClassVar[CodeVersion] = VERSION
+    default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
+    limits: ClassVar[tuple[str, ...]] = (
+        "A table too large for the model is read in strips from top to bottom; a cell that spans a cut is two cells.",
+    )
+
+    prompts: dict[str, str] = Field(default=by_name(PROMPTS), description="The prompt of each task.")
+
+    def recipe(self) -> dict[str, Any]:
+        return {**super().recipe(), "max_image_tokens": self.server.max_image_tokens}
+
+    def most_image_tokens(self) -> int:
+        return min(MAX_TOKENS, self.server.max_image_tokens)
+
+    def answer_cleaner(self) -> Callable[[str, Task], str]:
+        return clean
+
+    def image_maker(self) -> ImageMaker:
+        return partial(region_image, max_tokens=self.most_image_tokens())

@@ -1,0 +1,1 @@
+"""PaddleOCR-VL: what it is asked, its pictures, its answers."""

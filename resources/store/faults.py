@@ -1,0 +1,87 @@
+"""Faults of storage that is reached over a network: those that pass are waited out, the others are one line."""
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from resources.errors import StoreError
+from resources.files import cannot_write
+from resources.printable import first_line
+
+PATIENCE = 90.0
+"""Seconds for which a call is tried again: a storage that is away for a minute costs no shard."""
+_LONGEST_PAUSE = 8.0
+_PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
+"""What s3fs makes of 409 and 503, and of 500."""
+_PASSING_NAMES = frozenset(
+    {"HTTPClientError", "EndpointConnectionError", "ClientConnectionError", "ClientPayloadError", "ResponseParserError"}
+)
+"""Classes of the clients' own libraries, which are imported only by whoever uses them."""
+_CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"})
+"""Libraries whose exceptions are no `OSError`."""
+
+T = TypeVar("T")
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same call may succeed a little later."""
+    if isinstance(error, OSError) and error.errno in _PASSING_NUMBERS:
+        return True
+    if isinstance(error, TimeoutError | ConnectionError):
+        return True
+    return any(kind.__name__ in _PASSING_NAMES for kind in type(error).__mro__)
+
+
+def is_taken(error: OSError) -> bool:
+    """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    return isinstance(error, FileExistsError) or answer.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+
+
+def patiently(call: Callable[[], T], patience: float | None = None) -> T:
+    """The result of `call`, which is tried again while its fault may pass; then the last fault."""
+    from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+    again = Retrying(
+        retry=retry_if_exception(passes),
+        stop=stop_after_delay(PATIENCE if patience is None else patience),
+        wait=wait_random_exponential(multiplier=0.25, max=_LONGEST_PAUSE),
+        reraise=True,
+    )
+    return again(call)
+
+
+@contextmanager
+def told(path: str, doing: str) -> Iterator[None]:
+    """Raise `StoreError` for a fault of the storage. `FileNotFoundError` and `FileExistsError` are answers."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, StoreError):
+        raise
+    except Exception as error:
+        if not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
+            raise
+        raise StoreError(_line(path, doing, error)) from error
+
+
+def _line(path: str, doing: str, error: Exception) -> str:
+    if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
+        return f"{path} cannot be {doing} with these credentials ({_reason(error)}): correct them and run again"
+    if passes(error):
+        return (
+            f"{path} cannot be {doing}, the storage does not answer ({_reason(error)}); what is finished is kept: "
+            "run again when it does"
+        )
+    if isinstance(error, OSError) and doing == "written":
+        return cannot_write(path, error)
+    return f"{path} cannot be {doing} ({_reason(error)})"
+
+
+def _reason(error: Exception) -> str:
+    told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+    return told_by or type(error).__name__
+
+
+def _of_client(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)

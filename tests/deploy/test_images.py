@@ -1,0 +1,126 @@
+"""What can be held of the images and workflows where no Docker is: their files fit the project."""
+
+import fnmatch
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+
+from resources.config.settings import ROOT
+
+DOCKER = ROOT / "deploy" / "docker"
+INSTRUCTIONS = [
+    line.strip()
+    for line in re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text())).splitlines()
+    if line.strip()
+]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+
+
+def of(name: str) -> list[str]:
+    return [line.partition(" ")[2] for line in INSTRUCTIONS if line.startswith(f"{name} ")]
+
+
+def sent() -> list[str]:
+    """Files of the checkout that the build is given: the last pattern of .dockerignore that matches decides."""
+    patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, check=False, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("the tests run outside of a git checkout")
+    files = []
+    for name in listed.stdout.splitlines():
+        given = True
+        for pattern in patterns:
+            plain = pattern.removeprefix("!").removeprefix("**/")
+            above = [name.split("/")[: depth + 1] for depth in range(name.count("/") + 1)]
+            if any(fnmatch.fnmatch("/".join(parts), plain) for parts in above):
+                given = pattern.startswith("!")
+        if given:
+            files.append(name)
+    return files
+
+
+def test_every_file_that_the_image_copies_is_sent_to_its_build():
+    files = sent()
+    copied = [line.split()[:-1] for line in of("COPY") if not line.startswith("--from=") and line != ". ."]
+    assert copied
+    for source in {source for sources in copied for source in sources}:
+        assert any(name == source or name.startswith(f"{source}/") for name in files), source
+
+
+def test_the_build_is_given_what_the_wheel_is_made_of_and_no_more():
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], PROJECT["project"]["readme"], "LICENSE"}
+    needed |= {"pyproject.toml", "requirements.lock", "deploy"}
+    assert {name.split("/")[0] for name in sent()} == needed
+
+
+def test_what_is_installed_has_the_versions_of_the_lock():
+    installs = [command for run in of("RUN") for command in re.findall(r"pip install ([^&]*)", run)]
+    assert len(installs) == 4
+    for command in installs:
+        assert re.search(r"--constraint requirements\.lock|--no-deps|uv==\d", command), command
+
+
+def test_the_python_of_the_image_is_one_that_the_project_supports():
+    (version,) = (line.partition("=")[2] for line in of("ARG") if line.startswith("PYTHON="))
+    low, high = re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"])
+    assert int(low) <= int(version.partition(".")[2]) < int(high)
+
+
+def test_the_image_runs_as_a_user_without_rights_and_hands_signals_on():
+    assert of("USER")[-1] == "1000:1000"
+    assert of("ENTRYPOINT") == ['["tini", "-g", "--", "/app/deploy/docker/start.sh"]']
+    assert all(line.startswith("[") for line in of("CMD"))
+    assert any("CMD [" in line for line in of("HEALTHCHECK"))
+
+
+def test_the_services_of_one_machine_find_each_other():
+    plain, cuda = (yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml", "compose.cuda.yaml"))
+    assert set(plain["services"]) == set(cuda["services"]) == {"code", "webserver", "daemon"}
+    (server,) = (each["grpc_server"] for each in yaml.safe_load((DOCKER / "workspace.yaml").read_text())["load_from"])
+    command = plain["services"][server["host"]]["command"]
+    assert command[command.index("--port") + 1] == str(server["port"])
+    for service in plain["services"].values():
+        assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
+        assert {volume.split(":")[0] for volume in service["volumes"]} >= set(plain["volumes"])
+    # Only this machine is let in.
+    assert plain["services"]["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
+
+
+def test_an_empty_home_is_given_settings_once(tmp_path):
+    """The second start leaves both the settings and the databases as they are."""
+    (tmp_path / ".databases_made").touch()
+    path = f"{sys.prefix}/bin:/usr/bin:/bin"
+    start = [DOCKER / "start.sh", "sh", "-c", "echo began"]
+    for text in ("", "# mine\n"):
+        if text:
+            (tmp_path / "dagster.yaml").write_text(text)
+        environment = {"PATH": path, "DAGSTER_HOME": str(tmp_path)}
+        done = subprocess.run(start, check=False, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "began\n"), done.stderr
+        expected = text or (ROOT / "deploy" / "local" / "dagster.yaml").read_text()
+        assert (tmp_path / "dagster.yaml").read_text() == expected
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_use_what_there_is(workflow):
+    content = yaml.safe_load(workflow.read_text())
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+    for job in content["jobs"].values():
+        for command in (step["run"] for step in job["steps"] if "run" in step):
+            assert set(re.findall(r"^make (\S+)", command)) <= targets
+            for path in re.findall(r"deploy/\S+", command):
+                assert (ROOT / path).exists(), path
+    assert content["permissions"] == {"contents": "read"}
+
+
+def test_the_tests_run_on_the_oldest_and_the_newest_python():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yaml").read_text())["jobs"]
+    low, high = (int(minor) for minor in re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"]))
+    assert jobs["test"]["strategy"]["matrix"]["python"] == [f"3.{low}", f"3.{high - 1}"]

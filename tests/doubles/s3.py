@@ -1,0 +1,95 @@
+"""An S3 server on a thread: moto behind a door that counts requests and makes faults on demand."""
+
+import io
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from werkzeug.serving import make_server
+
+BUCKET = "corpus"
+CUT = -1
+"""Instead of a status: the connection is broken."""
+
+Fault = Callable[[str, str], int | None]
+"""What a request, by method and path, is answered instead of what it asked for; None for what it asked for."""
+
+
+@dataclass
+class S3Double:
+    """`after` is what becomes of the answer to a request that was done. One request is done at a time."""
+
+    before: Fault = lambda method, path: None
+    after: Fault = lambda method, path: None
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """Method and path, with the query, of every request."""
+
+    def __enter__(self) -> Self:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._alone = threading.Lock()
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        vars(self._server)["daemon_threads"] = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which every client of S3 finds the server."""
+        return variables(f"http://127.0.0.1:{self._server.server_port}")
+
+    def counted(self) -> Counter[str]:
+        """Requests by method."""
+        return Counter(method for method, _ in self.asked)
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        query = environ.get("QUERY_STRING")
+        self.asked.append((method, f"{path}?{query}" if query else path))
+        # moto reads no more of a stream than it is told.
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        if (status := self.before(method, path)) is not None:
+            return _faulty(status, environ, start)
+        with self._alone:
+            answered: list[Any] = []
+
+            def keep(*given: Any) -> None:
+                answered[:] = given
+
+            environ["wsgi.input"] = io.BytesIO(body)
+            content = list(self._moto(environ, keep))
+        if (status := self.after(method, path)) is not None:
+            return _faulty(status, environ, start)
+        start(*answered)
+        return content
+
+
+def variables(url: str) -> dict[str, str]:
+    """What names the server at `url` to a client of S3, that does not try again by itself."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",
+    }
+
+
+def _faulty(status: int, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    if status == CUT:
+        connection: socket.socket = environ["werkzeug.socket"]
+        connection.shutdown(socket.SHUT_RDWR)
+        return []
+    code = {403: "InvalidAccessKeyId", 503: "ServiceUnavailable"}.get(status, "InternalError")
+    start(f"{status} no", [("Content-Type", "application/xml")])
+    return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>the answer of a test</Message></Error>".encode()]

@@ -1,0 +1,219 @@
+"""One writer of a table on object storage, whatever becomes of the others."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from resources.errors import LockLost, StoreError, TableBusy
+from resources.store import faults
+from resources.store.locks import objects as object_locks
+from resources.store.locks.objects import ObjectLock
+from resources.store.objects import Objects
+from resources.store.table_store import TableStore
+from tests.doubles.s3 import BUCKET, CUT, S3Double
+from tests.support.buckets import bucket
+
+LIVES = 0.9
+TABLE = pa.table({"page_id": ["a"]})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Double]:
+    with S3Double() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def root(server: S3Double) -> Iterator[str]:
+    with bucket(server.environment, BUCKET) as url:
+        yield url
+
+
+@pytest.fixture
+def url(root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A store of its own for each test, whose locks live for under a second and whose faults are waited for as long."""
+    monkeypatch.setattr(object_locks, "LIVES", LIVES)
+    monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
+    monkeypatch.setattr(faults, "PATIENCE", 1.0)
+    server.asked.clear()
+    yield f"{root}/{tmp_path.name}"
+    server.before = server.after = lambda method, path: None
+
+
+def lock(url: str) -> ObjectLock:
+    """As another process has one: none of these knows of the others."""
+    objects, root = Objects.at(url)
+    return ObjectLock(objects, f"{root}/.locks/ocr_results.shard_00", "ocr_results of shard_00")
+
+
+def silent(held: ObjectLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a holder write no more beats, as one that is stopped."""
+    held._released.set()
+    held._heart.join()
+
+
+def names(url: str) -> list[str]:
+    objects, root = Objects.at(url)
+    return [path.removeprefix(f"{root}/") for path in objects.below(root)]
+
+
+def test_of_twelve_that_come_at_once_one_has_the_lock(url: str):
+    locks = [lock(url) for _ in range(12)]
+    together = threading.Barrier(12)
+
+    def acquire(each: ObjectLock) -> bool:
+        together.wait()
+        try:
+            each.acquire(wait=False)
+        except TableBusy:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        got = list(pool.map(acquire, locks))
+    assert sum(got) == 1
+    for each, mine in zip(locks, got, strict=True):
+        if mine:
+            each.confirm()
+            each.release()
+    assert names(url) == []
+
+
+def test_the_lock_costs_two_requests_where_nobody_else_wants_it(url: str, server: S3Double):
+    for _ in range(2):
+        server.asked.clear()
+        held = lock(url)
+        held.acquire(wait=True)
+        held.release()
+    assert [method for method, _ in server.asked] == ["PUT", "DELETE"]
+
+
+def test_who_comes_second_has_it_when_the_first_is_done_and_not_before(url: str):
+    first, second, entered = lock(url), lock(url), threading.Event()
+    first.acquire(wait=True)
+    waiting = threading.Thread(target=lambda: (second.acquire(wait=True), entered.set()))
+    waiting.start()
+    assert not entered.wait(2 * LIVES), "a holder that shows signs of life was pushed aside"
+    first.confirm()
+    first.release()
+    waiting.join()
+    second.confirm()
+    second.release()
+    assert names(url) == []
+
+
+def test_of_waiters_one_takes_over_from_a_silent_holder_who_has_lost_it(url: str, monkeypatch: pytest.MonkeyPatch):
+    gone, waiters, got = lock(url), [lock(url) for _ in range(4)], list[ObjectLock]()
+    gone.acquire(wait=True)
+    silent(gone, monkeypatch)
+
+    def wait(each: ObjectLock) -> None:
+        each.acquire(wait=True)
+        got.append(each)
+        each.confirm()
+        time.sleep(0.1)
+        assert got[-1] is each, "two had it at once"
+        each.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(wait, waiters))
+    assert len(got) == 4
+    with pytest.raises(LockLost, match=r"^ocr_results of shard_00 was not published: this run was stopped"):
+        gone.confirm()
+    gone.release()
+    assert names(url) == []
+
+
+def test_who_died_while_it_took_over_is_taken_over_from(url: str, monkeypatch: pytest.MonkeyPatch):
+    gone, dying, last = lock(url), lock(url), lock(url)
+    gone.acquire(wait=True)
+    silent(gone, monkeypatch)
+    put = Objects.put
+
+    def dies(self: Objects, path: str, content: bytes, patience: float | None = None) -> None:
+        raise StoreError("killed here")
+
+    monkeypatch.setattr(Objects, "put", dies)
+    with pytest.raises(StoreError, match="killed here"):
+        dying.acquire(wait=True)
+    monkeypatch.setattr(Objects, "put", put)
+    last.acquire(wait=True)
+    last.confirm()
+    last.release()
+    assert names(url) == []
+
+
+def test_clocks_that_differ_and_are_set_change_nothing(url: str, monkeypatch: pytest.MonkeyPatch):
+    ahead = iter(range(10**9, 10**12, 10**6))
+    monkeypatch.setattr("time.time", lambda: float(next(ahead)))
+    monkeypatch.setattr("time.time_ns", lambda: next(ahead) * 10**9)
+    held, other = lock(url), lock(url)
+    held.acquire(wait=True)
+    with pytest.raises(TableBusy):
+        other.acquire(wait=False)
+    held.confirm()
+    held.release()
+
+
+def test_a_writer_that_lost_its_lock_writes_no_table_no_journal_no_ledger_and_no_version(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store = TableStore(url)
+    store.write("ocr_results", "shard_00", TABLE, {"recipe": "before"})
+    before = names(url)
+    with store.exclusive("ocr_results", "shard_00"):
+        journal = store.journal("ocr_results", "shard_00", TABLE.schema)
+        held = store._lock("ocr_results", "shard_00")
+        assert isinstance(held, ObjectLock)
+        silent(held, monkeypatch)
+        time.sleep(LIVES)
+        for write in (
+            lambda: store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"}),
+            lambda: journal.add({"page_id": "a"}),
+            lambda: store.parts(".ledger", "ocr_results", "shard_00").append(TABLE),
+            journal.clear,
+        ):
+            with pytest.raises(LockLost):
+                write()
+    assert [name for name in names(url) if not name.startswith(".locks")] == before
+    assert store.metadata("ocr_results", "shard_00") == {"recipe": "before"}
+
+
+def test_who_was_taken_over_from_unawares_finds_it_out_before_it_publishes(url: str, monkeypatch: pytest.MonkeyPatch):
+    store, other = TableStore(url), lock(url)
+    with store.exclusive("ocr_results", "shard_00"):
+        held = store._lock("ocr_results", "shard_00")
+        assert isinstance(held, ObjectLock)
+        silent(held, monkeypatch)
+        other.acquire(wait=True)
+        # As one whose clock stood still with it.
+        monkeypatch.setattr(held, "_is_late", lambda: False)
+        with pytest.raises(LockLost):
+            store.write("ocr_results", "shard_00", TABLE, {})
+    assert not store.has("ocr_results", "shard_00")
+    other.confirm()
+    other.release()
+
+
+def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, server: S3Double):
+    once = iter([CUT])
+    server.after = lambda method, path: next(once, None) if method == "PUT" else None
+    held = lock(url)
+    held.acquire(wait=False)
+    held.confirm()
+    held.release()
+
+
+def test_a_storage_that_writes_over_what_is_there_is_refused(url: str, monkeypatch: pytest.MonkeyPatch):
+    objects = Objects.at(url)[0]
+    write = objects.fs.pipe_file
+    monkeypatch.setattr(objects.fs, "pipe_file", lambda path, content, **_: write(path, content))
+    monkeypatch.setattr(object_locks, "_tested", set())
+    with pytest.raises(StoreError, match=r"two runs could make the same table: use a storage that refuses that$"):
+        lock(url).acquire(wait=True)
+    assert names(url) == []

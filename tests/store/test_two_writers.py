@@ -1,0 +1,122 @@
+"""Two runs of the same shard on object storage: one makes it, and pages are read once."""
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from resources.errors import TableBusy
+from resources.store import ledger
+from resources.store.locks.objects import ObjectLock
+from resources.store.objects import Objects
+from tests.doubles.s3 import BUCKET, S3Double
+from tests.support import two_writers
+from tests.support.buckets import bucket
+from tests.support.ceph import ceph
+from tests.support.corpora import pages
+from tests.support.forked import CONTEXT
+from tests.support.harness import Platform
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
+ROUNDS = 12
+IDS = ("a_1", "a_2", "a_3")
+SOON = 120.0
+
+
+@pytest.fixture(scope="module", params=["double", "ceph"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that name the server: of the double, and of a real one."""
+    if request.param == "double":
+        with S3Double() as double:
+            yield double.environment
+    else:
+        with ceph(tmp_path_factory.mktemp("ceph")) as environment:
+            yield environment
+
+
+@pytest.fixture
+def url(server: dict[str, str]) -> Iterator[str]:
+    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
+        yield url
+
+
+def test_of_twelve_creates_at_once_one_wins(url: str):
+    objects, root = Objects.at(url)
+    for number in range(3):
+        locks = [ObjectLock(objects, f"{root}/.locks/ocr_results.{number}", "it") for _ in range(12)]
+        together = threading.Barrier(12)
+
+        def acquire(each: ObjectLock, together: threading.Barrier = together) -> bool:
+            together.wait()
+            try:
+                each.acquire(wait=False)
+            except TableBusy:
+                return False
+            return True
+
+        with ThreadPoolExecutor(12) as pool:
+            got = list(pool.map(acquire, locks))
+        assert sum(got) == 1
+        locks[got.index(True)].release()
+
+
+def test_two_runs_of_a_shard_read_its_pages_once_in_every_round(url: str, server: dict[str, str], tmp_path: Path):
+    home = Platform.of(tmp_path / "home", [pages(*IDS)]).home
+    together = CONTEXT.Barrier(2)
+    arguments = (server, str(home), url, ROUNDS, together)
+    writers = [CONTEXT.Process(target=two_writers.make_rounds, args=arguments) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(SOON)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert Counter(Platform(home).diary("recognition").pages) == dict.fromkeys(IDS, ROUNDS)
+    for number in range(ROUNDS):
+        store = two_writers.OnObjects(home, url=f"{url}/{number}").store
+        for asset in two_writers.ASSETS:
+            entered = ledger.read(store, asset, "shard_00")
+            assert sorted(entered["row_id"].to_pylist()) == list(IDS)
+            assert store.versions(asset, "shard_00") == []
+        objects, root = Objects.at(store.url)
+        assert objects.below(f"{root}/.locks") == []
+
+
+def test_a_holder_that_is_stopped_for_too_long_and_goes_on_publishes_nothing(
+    url: str, server: dict[str, str], tmp_path: Path
+):
+    home = Platform.of(tmp_path / "home", [pages(*IDS)]).home
+    read = Platform(home).diary("recognition")
+    stopped, other = (
+        CONTEXT.Process(target=two_writers.make, args=(server, str(home), url, seconds)) for seconds in (1.0, 0.0)
+    )
+    stopped.start()
+    until = time.monotonic() + SOON
+    while not read.pages:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert stopped.pid is not None
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        other.start()
+        other.join(SOON)
+        store = two_writers.OnObjects(home, url=url).store
+        made, entered = store.published("ocr_results"), ledger.read(store, "ocr_results", "shard_00")
+        assert made.keys() == {"shard_00"}
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    stopped.join(SOON)
+    assert (
+        "ocr_results of shard_00 was not published: this run was stopped" in Path(f"{home}.{stopped.pid}").read_text()
+    )
+    assert not Path(f"{home}.{other.pid}").exists()
+    assert store.published("ocr_results") == made
+    assert ledger.read(store, "ocr_results", "shard_00").equals(entered)
+    assert store.journal("ocr_results", "shard_00", store.arrow_schema("ocr_results", "shard_00")).rows().num_rows == 0

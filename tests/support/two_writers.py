@@ -1,0 +1,57 @@
+"""Processes that make the same shards of one store on object storage."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resources.errors import KopubError
+from resources.store.locks import objects as object_locks
+from resources.store.shard_store import ShardStore
+from tests.doubles.engines import SlowReader
+from tests.support.harness import Platform
+
+ASSETS = ("raw_pages", "layout_regions", "ocr_results")
+LIVES = 8.0
+"""Seconds of a lock: more than a process of a loaded machine is kept waiting."""
+
+
+@dataclass
+class OnObjects(Platform):
+    """A platform whose tables lie at `url`."""
+
+    url: str = ""
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(url=self.url)
+
+
+def platform(home: str, url: str, seconds: float) -> OnObjects:
+    """One that reads a page in `seconds`."""
+    made = OnObjects(Path(home), url=url)
+    made.engines["recognition"] = SlowReader(diary=str(made.home / "recognition.diary"), seconds=seconds)
+    return made
+
+
+def make(environment: Mapping[str, str], home: str, url: str, seconds: float) -> None:
+    """Make the tables; what a person would be told ends up beside the home."""
+    _begin(environment)
+    try:
+        platform(home, url, seconds).make(*ASSETS)
+    except KopubError as error:
+        Path(f"{home}.{os.getpid()}").write_text(str(error))
+
+
+def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int, together: Any) -> None:
+    """Make the tables of a new store in every round, at the same time as all others do."""
+    _begin(environment)
+    for number in range(rounds):
+        together.wait(60)
+        platform(home, f"{url}/{number}", 0.01).make(*ASSETS)
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+    object_locks.LIVES = LIVES

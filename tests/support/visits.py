@@ -1,0 +1,101 @@
+"""Visits of the reading room with a real browser, with an eye on what the browser says and asks for."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from resources.config.settings import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+KOREAN, ENGLISH = "ko-KR", "en-GB"
+
+
+@contextmanager
+def chromium() -> Iterator["Browser"]:
+    """Chromium as the system has it. Skips the test where there is none."""
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    with sync.sync_playwright() as playwright:
+        # Chromium refuses to sandbox itself for root, as in a container.
+        sandbox = [] if os.getuid() else ["--no-sandbox"]
+        browser = playwright.chromium.launch(executable_path=program, args=sandbox)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def browsed(environment: Mapping[str, str]) -> Iterator[str]:
+    """`kopub browse` as a person types it; yields the address that it prints."""
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
+    unbuffered = {**environment, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        yield server.stdout.readline().split()[0]
+        server.terminate()
+
+
+class Visit:
+    """A window of the browser; `said` is what it complained of, `asked` every address that it asked for."""
+
+    def __init__(self, browser: "Browser", url: str, pictures: Path, **window: Any) -> None:
+        self._context = browser.new_context(base_url=url, **window)
+        self.page: Page = self._context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self._pictures = pictures
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self._context.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, path: str) -> None:
+        self.page.goto(path)
+        self.page.wait_for_load_state("networkidle")
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def tab_to(self, name: str) -> None:
+        """Press Tab until something that begins with `name` has the focus, as it is written or labelled."""
+        for _ in range(_MOST_TABS):
+            self.page.keyboard.press("Tab")
+            if self.page.evaluate(_FOCUSED).startswith(name):
+                return
+        raise AssertionError(f"no Tab leads to {name}")
+
+    def follow(self, name: str) -> None:
+        """Go by Tab and Enter to where something that begins with `name` leads."""
+        self.tab_to(name)
+        with self.page.expect_navigation():
+            self.page.keyboard.press("Enter")
+
+    def picture(self, name: str) -> None:
+        """A screenshot, for whoever wants to look; and that nothing is wider than the window."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
+        wide, window = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert wide <= window, f"{name} is {wide} pixels wide in a window of {window}"
+
+    def close(self, url: str) -> None:
+        """What every visit must hold."""
+        self._context.close()
+        assert not self.said
+        assert self.asked
+        assert all(address.startswith(url) for address in self.asked), "a request outside of this machine"
+
+
+_MOST_TABS = 60
+_FOCUSED = """() => {
+  const at = document.activeElement;
+  return (at.getAttribute("aria-label") || at.labels?.[0]?.textContent || at.innerText || "").trim();
+}"""

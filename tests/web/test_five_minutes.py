@@ -1,0 +1,153 @@
+"""The first five minutes of somebody with files of their own: the commands, then the room, by mouse and by keyboard."""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from resources.config.settings import ROOT
+from tests.cli.test_cli import environment_of, run_anew
+from tests.support.own_files import write_own_files
+from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.browser]
+
+QUESTION = "하드웨어 아키텍처"
+
+
+@dataclass(frozen=True)
+class FiveMinutes:
+    """What the commands said, and where the room is that they lead to."""
+
+    run: str
+    status: str
+    url: str
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FiveMinutes]:
+    """`kopub run FOLDER`, `kopub status` and `kopub browse` in a home that is new, by the profile cpu."""
+    folder = tmp_path_factory.mktemp("five_minutes")
+    home, files = folder / "home", write_own_files(folder / "my_files")
+    # As `make setup` leaves Dagster's home.
+    (home / "dagster").mkdir(parents=True)
+    (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
+    said: list[str] = []
+    for command in (("run", str(files)), ("status",)):
+        ran = run_anew(home, "kopub", *command)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        said.append(ran.stdout)
+    with browsed(environment_of(home)) as url:
+        yield FiveMinutes(said[0], said[1], url)
+
+
+def test_make_demo_types_the_same_commands():
+    """`make demo` differs by the samples, which are the corpus where no folder is named."""
+    recipe = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert recipe.stdout.splitlines()[-2:] == [".venv/bin/kopub run", ".venv/bin/kopub status"]
+
+
+def test_the_commands_tell_what_became_of_every_file(here: FiveMinutes):
+    told = here.run.splitlines()
+    assert told[0] == "6 documents, 8 pages"
+    assert "will be quarantined: broken.pdf: the file is damaged or no PDF" in told
+    assert sum("Reload definitions" in line for line in told) == 1
+    assert any(line.startswith("8 pages in 1 shard by the profile cpu: about ") for line in told)
+    assert any(line.startswith("ocr_results: 8 of 8 rows made") for line in told)
+    assert told[-1].startswith("next: kopub browse")
+    assert "broken.pdf: the file is damaged or no PDF" in here.status
+
+
+def test_a_visit_by_mouse_in_korean(browser: "Browser", here: FiveMinutes, tmp_path: Path):
+    visit = Visit(browser, here.url, tmp_path, viewport={"width": 1280, "height": 800}, locale=KOREAN)
+    page = visit.page
+    visit.open("/")
+    assert visit.text("h1") == "my_files"
+    assert page.locator(".tile b").all_inner_texts() == ["6", "8", "2", "0", "0", "1"]
+    assert page.get_by_text("figure_notes").count() == 0, "an asset that is off lacks nothing"
+    visit.picture("home")
+
+    page.get_by_role("link", name="설치 안내.pdf").click()
+    visit.picture("document")
+    page.get_by_role("link", name="1쪽").click()
+    assert visit.text("h1") == "설치 안내.pdf, 1쪽"
+    page.get_by_role("button", name="크게").click()
+    assert visit.text("output") == "150%"
+    visit.picture("zoomed")
+
+    page.get_by_role("searchbox").fill(QUESTION)
+    page.get_by_role("button", name="검색").click()
+    assert page.locator("mark").first.inner_text() in QUESTION
+    visit.picture("hits")
+    page.locator(".hits h2 a").first.click()
+    assert visit.text("h1") == "설치 안내.pdf, 1쪽"
+    visit.picture("hit")
+
+    page.get_by_role("link", name="살펴볼 쪽", exact=True).click()
+    page.get_by_role("link", name="하나씩 차례로 보기").click()
+    first = visit.text("h1")
+    assert "2개 가운데 1번째" in visit.text(".walk")
+    page.locator(".walk [rel=next]").click()
+    assert {first, visit.text("h1")} == {"사진/IMG_0002.JPG, 1쪽", "사진/IMG_0003.JPG, 1쪽"}
+    visit.picture("doubtful")
+    visit.open("/pages?kind=quarantined")
+    page.locator(".card").click()
+    assert "파일이 손상되었거나 PDF가 아닙니다" in visit.text(".note")
+    visit.picture("broken")
+    visit.close(here.url)
+
+
+def test_the_same_by_keyboard_in_english(browser: "Browser", here: FiveMinutes, tmp_path: Path):
+    visit = Visit(browser, here.url, tmp_path, viewport={"width": 390, "height": 844}, locale=ENGLISH)
+    keys = visit.page.keyboard
+    visit.open("/")
+    visit.picture("narrow-home")
+    visit.follow("설치 안내.pdf")
+    visit.follow("Page 1")
+    assert visit.text("h1") == "설치 안내.pdf, page 1"
+    visit.tab_to("The picture")
+    keys.press("+")
+    assert visit.text("output") == "150%"
+    visit.picture("narrow-zoomed")
+
+    visit.open("/")
+    visit.tab_to("Question")
+    # Chromium has no input method here: the text comes as one would commit it.
+    keys.insert_text(QUESTION)
+    with visit.page.expect_navigation():
+        keys.press("Enter")
+    visit.picture("narrow-hits")
+    visit.follow("설치 안내.pdf, page 1")
+    assert visit.page.locator("mark").count()
+    visit.picture("narrow-hit")
+
+    visit.follow("To look at")
+    visit.follow("Go through them one by one")
+    first = visit.text("h1")
+    assert "1 of 2" in visit.text(".walk")
+    with visit.page.expect_navigation():
+        keys.press("ArrowRight")
+    assert "2 of 2" in visit.text(".walk")
+    assert {first, visit.text("h1")} == {"사진/IMG_0002.JPG, page 1", "사진/IMG_0003.JPG, page 1"}
+    visit.picture("narrow-doubtful")
+    visit.follow("Back to the list")
+    visit.follow("Quarantined")
+    visit.follow("No picture")  # A card begins with what stands in for its picture.
+    assert visit.text("h1") == "broken.pdf"
+    assert visit.text(".note") == "broken.pdf: the file is damaged or no PDF"
+    visit.picture("narrow-broken")
+    visit.close(here.url)

@@ -1,0 +1,74 @@
+"""What `kopub browse` frees goes back to the system."""
+
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+from resources.config.settings import ROOT
+from resources.freed_memory import ARENAS
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+THREADS = 8
+HEAPS = f"""
+import ctypes, threading
+from resources.freed_memory import keep_little
+
+keep_little()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+together = threading.Barrier({THREADS})
+
+def allocate():
+    together.wait()
+    for _ in range(50):
+        libc.malloc(10_000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range({THREADS})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+told = ctypes.c_void_p(libc.fopen(b"/dev/stderr", b"w"))
+libc.malloc_info(0, told)
+libc.fflush(told)
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+HOLES = """
+import ctypes, os
+from pathlib import Path
+from resources.freed_memory import give_back
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+blocks = [libc.malloc(20_000) for _ in range(2_000)]
+for block in blocks:
+    ctypes.memset(ctypes.c_void_p(block), 1, 20_000)
+for at, block in enumerate(blocks):
+    if at % 10:
+        libc.free(ctypes.c_void_p(block))
+before = resident()
+give_back()
+print(before - resident())
+"""
+
+
+def ran(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+def test_threads_and_arrow_share_few_heaps():
+    done = ran(HEAPS)
+    assert 1 <= len(re.findall("<heap nr=", done.stderr)) <= ARENAS
+    assert done.stdout.split() == ["system"]
+
+
+def test_what_is_free_between_used_blocks_is_given_back():
+    assert int(ran(HOLES).stdout) > 20_000_000
