@@ -1,6 +1,7 @@
 """The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
 
 import inspect
+import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,9 +14,10 @@ from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
 from kopub_assets.materialize.early_start import prepare_engines, priority
 from kopub_assets.materialize.tested import require_tested
-from kopub_assets.running.command_line import canceled_when_stopped
+from kopub_assets.running.command_line import at_terminal, canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.progress import watcher
+from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.fingerprints import fingerprint
@@ -128,6 +130,9 @@ def over_shards(
     finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
+    if at_terminal() and MACHINE_TAG not in context.run.tags:
+        # Dagster's own commands name no machine; `kopub run` has done so.
+        context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
     watcher().began(asset.name)
 
     def warn(message: str) -> None:

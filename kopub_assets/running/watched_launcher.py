@@ -12,9 +12,11 @@ from typing import Any
 
 import dagster as dg
 import psutil
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
-from dagster._serdes import ConfigurableClassData
+from dagster._grpc.types import GetCurrentRunsResult
+from dagster._serdes import ConfigurableClassData, deserialize_value
 
 MACHINE_TAG = "kopub/machine"
 """The tag of a run of the command line: the machine that its process is on."""
@@ -24,29 +26,22 @@ _CLOCK_SECONDS = 30.0
 
 
 class WatchedRunLauncher(dg.DefaultRunLauncher):
-    """`DefaultRunLauncher` with a check of the processes that are on this machine.
+    """`DefaultRunLauncher` with a check of the processes that runs are.
 
-    Of runs elsewhere it knows nothing; `max_runtime_seconds` is their end. With `one_machine`, no run is elsewhere.
-    A process counts as gone after `gone_seconds`: Dagster tries a run again at once or never, and cannot without the
-    code server, which it starts anew within a minute.
+    It looks for those of this machine, and asks the code servers of others. Where neither says anything, the end of a
+    run is `max_runtime_seconds`. A process counts as gone after `gone_seconds`: Dagster tries a run again at once or
+    never, and cannot without the code server, which it starts anew within a minute.
     """
 
-    def __init__(
-        self, one_machine: bool = False, gone_seconds: int = 120, inst_data: ConfigurableClassData | None = None
-    ) -> None:
+    def __init__(self, gone_seconds: int = 120, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(inst_data)
-        self._one_machine = one_machine
         self._gone_seconds = gone_seconds
         self._gone: dict[str, float] = {}
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
-        one = "Every process that writes into this instance runs on one machine."
-        gone = "Seconds that the process of a run must be gone, until the run is given up."
-        return {
-            "one_machine": dg.Field(bool, default_value=False, description=one),
-            "gone_seconds": dg.Field(int, default_value=120, description=gone),
-        }
+        about = "Seconds that the process of a run must be gone, until the run is given up."
+        return {"gone_seconds": dg.Field(int, default_value=120, description=about)}
 
     @classmethod
     def from_config_value(
@@ -60,32 +55,40 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Whether the process of a started run is alive; a run that nothing is known of counts as running."""
-        if not self._is_here(run.tags):
-            return CheckRunHealthResult(WorkerStatus.RUNNING, "on another machine")
-        events = self._instance.event_log_storage.get_logs_for_run(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
-        for entry in events:
+        if self._is_gone(run):
+            now = time.monotonic()
+            if now - self._gone.setdefault(run.run_id, now) >= self._gone_seconds:
+                del self._gone[run.run_id]
+                return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run is gone")
+        else:
+            self._gone.pop(run.run_id, None)
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+    def _is_gone(self, run: dg.DagsterRun) -> bool:
+        if GRPC_INFO_TAG in run.tags:
+            if json.loads(run.tags[GRPC_INFO_TAG]).get("host") in _OWN_SERVER:
+                return self._has_no_process(run.run_id)
+            return self._is_unknown_to_its_server(run.run_id)
+        return run.tags.get(MACHINE_TAG) == platform.node() and self._has_no_process(run.run_id)
+
+    def _has_no_process(self, run_id: str) -> bool:
+        for entry in self._instance.event_log_storage.get_logs_for_run(
+            run_id, of_type=dg.DagsterEventType.ENGINE_EVENT
+        ):
             event = entry.dagster_event
             # The first that tells a process is of the one that waits for all steps.
             if event is not None and "pid" in event.engine_event_data.metadata:
-                pid = int(str(event.engine_event_data.metadata["pid"].value))
-                return self._health(run.run_id, pid, entry.timestamp)
-        return CheckRunHealthResult(WorkerStatus.RUNNING, "its process is not known yet")
+                return not is_alive(int(str(event.engine_event_data.metadata["pid"].value)), entry.timestamp)
+        return False
 
-    def _health(self, run_id: str, pid: int, since: float) -> CheckRunHealthResult:
-        if is_alive(pid, since):
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
-        now = time.monotonic()
-        if now - self._gone.setdefault(run_id, now) < self._gone_seconds:
-            return CheckRunHealthResult(WorkerStatus.RUNNING, f"process {pid} is gone, for a short time")
-        del self._gone[run_id]
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"process {pid} is gone")
-
-    def _is_here(self, tags: Mapping[str, str]) -> bool:
-        if self._one_machine:
-            return True
-        if GRPC_INFO_TAG in tags:
-            return json.loads(tags[GRPC_INFO_TAG]).get("host") in _OWN_SERVER
-        return tags.get(MACHINE_TAG) == platform.node()
+    def _is_unknown_to_its_server(self, run_id: str) -> bool:
+        """False where the server does not answer: it may be starting anew; `dagster code-server` never does."""
+        client = self._get_grpc_client_for_termination(run_id)
+        try:
+            known = deserialize_value(client.get_current_runs(), GetCurrentRunsResult) if client else None
+        except DagsterUserCodeUnreachableError:
+            return False
+        return known is not None and run_id not in known.current_runs
 
 
 def is_alive(pid: int, since: float) -> bool:

@@ -14,6 +14,9 @@ from dagster import DagsterRunStatus as Status
 from dagster._core.events import EngineEventData
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._grpc.client import DagsterGrpcClient
+from dagster._grpc.types import GetCurrentRunsResult
+from dagster._serdes import serialize_value
 
 from kopub_assets.running.execution import execute
 from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
@@ -50,9 +53,7 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
             assert found is not None
             return found.status
 
-        typed = daemon.popen(
-            "dagster", "asset", "materialize", "--select", "waits", "--partition", "shard_02", "-m", MODULE
-        )
+        typed = daemon.popen("tests.support.waiting_run", "shard_02")
         (of_command,) = daemon.until(lambda: with_status(instance, Status.STARTED))
         daemon.until(_pid_file(daemon, of_command).exists)
         typed.kill()
@@ -104,29 +105,36 @@ def test_a_process_is_known_by_its_number_and_its_age():
 
 
 @pytest.mark.parametrize(
-    "tags",
+    ("tags", "patience", "status"),
     [
-        {MACHINE_TAG: "another"},
-        {GRPC_INFO_TAG: '{"host": "another", "port": 4000}'},
-        {GRPC_INFO_TAG: '{"host": "localhost", "port": 4000}'},
+        ({GRPC_INFO_TAG: '{"host": "localhost", "port": 4000}'}, 0, WorkerStatus.NOT_FOUND),
+        ({GRPC_INFO_TAG: '{"host": "localhost", "port": 4000}'}, 60, WorkerStatus.RUNNING),
+        ({MACHINE_TAG: platform.node()}, 0, WorkerStatus.NOT_FOUND),
+        ({MACHINE_TAG: "another"}, 0, WorkerStatus.RUNNING),
+        ({}, 0, WorkerStatus.RUNNING),
+        # Nobody answers there.
+        ({GRPC_INFO_TAG: '{"host": "127.0.0.2", "port": 1}'}, 0, WorkerStatus.RUNNING),
     ],
 )
-def test_of_a_run_that_nothing_is_known_of_nothing_is_said(tags: dict[str, str]):
+def test_a_run_is_given_up_where_its_process_is_known_to_be_gone(
+    tags: dict[str, str], patience: int, status: WorkerStatus
+):
     with dg.DagsterInstance.ephemeral() as instance:
-        launcher = WatchedRunLauncher()
-        launcher.register_instance(instance)
         run = instance.create_run_for_job(_nothing, tags=tags)
-        assert launcher.check_run_worker_health(run).status is WorkerStatus.RUNNING
-
-
-def test_a_process_that_is_gone_counts_so_after_the_time_that_a_code_server_needs():
-    with dg.DagsterInstance.ephemeral() as instance:
-        run = instance.create_run_for_job(_nothing)
         instance.report_engine_event("Started", run, EngineEventData(metadata={"pid": "999999999"}))
-        for patience, status in ((0, WorkerStatus.NOT_FOUND), (60, WorkerStatus.RUNNING)):
-            launcher = WatchedRunLauncher(one_machine=True, gone_seconds=patience)
-            launcher.register_instance(instance)
-            assert launcher.check_run_worker_health(run).status is status
+        assert _launcher(instance, patience).check_run_worker_health(run).status is status
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_code_server_of_another_machine_says_which_runs_it_has(listed: bool, monkeypatch: pytest.MonkeyPatch):
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(_nothing, tags={GRPC_INFO_TAG: '{"host": "code", "port": 4000}'})
+        answer = GetCurrentRunsResult(
+            current_runs=[run.run_id] if listed else ["another"], serializable_error_info=None
+        )
+        monkeypatch.setattr(DagsterGrpcClient, "get_current_runs", lambda _: serialize_value(answer))
+        health = _launcher(instance, 0).check_run_worker_health(run)
+        assert health.status is (WorkerStatus.RUNNING if listed else WorkerStatus.NOT_FOUND)
 
 
 def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
@@ -135,10 +143,13 @@ def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
         (run,) = instance.get_runs()
         assert run.tags[MACHINE_TAG] == platform.node()
         # As if it had been killed: its process is known to be this one, and to live.
-        launcher = WatchedRunLauncher()
-        launcher.register_instance(instance)
-        health = launcher.check_run_worker_health(run)
-        assert (health.status, health.msg) == (WorkerStatus.RUNNING, None)
+        assert _launcher(instance, 0).check_run_worker_health(run).status is WorkerStatus.RUNNING
+
+
+def _launcher(instance: dg.DagsterInstance, patience: int) -> WatchedRunLauncher:
+    launcher = WatchedRunLauncher(gone_seconds=patience)
+    launcher.register_instance(instance)
+    return launcher
 
 
 @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["shard_00"]), backfill_policy=dg.BackfillPolicy.single_run())

@@ -16,16 +16,23 @@ from dagster._daemon.cli import main
 
 from resources.config.settings import ROOT
 
-PATIENCE = 90.0
+PATIENCE = 120.0
 """Seconds until what a test waits for must be there: all machines that run tests are slow at times."""
 RELOAD_SECONDS = 10
 """Between two looks of the daemon for its code server, in place of a minute."""
 
 
 class Daemon:
-    """The daemon of the instance that a `dagster.yaml` of `deploy/` describes, with runs of `module`."""
+    """The daemon of the instance of a `dagster.yaml` of `deploy/`, after `change`, with the definitions of `module`."""
 
-    def __init__(self, folder: Path, configuration: str, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        configuration: str,
+        module: str,
+        environment: Mapping[str, str],
+        change: Callable[[dict[str, Any]], None] = lambda written: None,
+    ) -> None:
         self.folder = folder
         self.module = module
         self.home = folder / "dagster"
@@ -33,9 +40,11 @@ class Daemon:
         written: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / configuration / "dagster.yaml").read_text())
         # The daemon looks for what died as often as it can, and waits for a code server for as long as a test does.
         written["run_monitoring"]["poll_interval_seconds"] = 1
-        written["run_launcher"].setdefault("config", {})["gone_seconds"] = 1
-        written["run_coordinator"]["config"]["user_code_failure_retry_delay"] = 1
-        written["run_coordinator"]["config"]["max_user_code_failure_retries"] = int(PATIENCE)
+        if written["run_launcher"]["class"] == "WatchedRunLauncher":
+            written["run_launcher"]["config"] = {"gone_seconds": 1}
+            written["run_coordinator"]["config"]["user_code_failure_retry_delay"] = 1
+            written["run_coordinator"]["config"]["max_user_code_failure_retries"] = int(PATIENCE)
+        change(written)
         (self.home / "dagster.yaml").write_text(yaml.safe_dump(written))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
         self.environment = {
