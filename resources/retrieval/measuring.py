@@ -26,6 +26,11 @@ class Measured:
     compared: str
     computed: bool
 
+    @property
+    def questions(self) -> int:
+        """Queries that were measured."""
+        return max(self.scores["queries"].to_pylist(), default=0)
+
 
 def measure(
     store: ShardStore, corpus: SearchedCorpus, accept: bool = False, log: Callable[[str], None] = lambda line: None

@@ -1,6 +1,5 @@
 """Gathers what a release says of itself from the platform's settings and store."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -69,11 +68,8 @@ def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> lis
 def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict[str, dict[str, str]]:
     """By released shard and asset, the contents that its files were made from."""
     released = {path.stem for path in published(Path(release.folder), "pages")}
-    return {
-        shard: json.loads(store.metadata(RELEASE, shard).get("made_from", "{}"))
-        for shard in corpus.manifest.keys
-        if shard in released and store.has(RELEASE, shard)
-    }
+    tables = FooterCache(store).tables(RELEASE)
+    return {shard: tables[shard].made_from for shard in corpus.manifest.keys if shard in released and shard in tables}
 
 
 def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
