@@ -1,15 +1,18 @@
 """What grows with the shards of a corpus whose tables lie on object storage.
 
-    python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--bucket NAME]
+    python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--bucket NAME]
 
-Makes every table of so many shards of two tiny pages each, with engines that take no time, a materialization of each
-in Dagster's history (SQLite) and the scores of all, and puts the tables on object storage: on that of
-`AWS_ENDPOINT_URL`, or on moto, which is started. Then it looks at them as people and daemons do, each look in a process
-of its own: seconds after the imports, requests to the storage, and peak memory of the process.
+Makes every table of the first shards, of two tiny pages each, with engines that take no time, through the platform
+itself. The others have the file of the second shard, and so its tables: those are put beside them under their own
+names, with the entries of the ledger, the scores of all, and a materialization of each in Dagster's history (SQLite).
+All of it lies on the storage of `AWS_ENDPOINT_URL`, or on moto, which is started. Then it is looked at as people and
+daemons do, each look in a process of its own: seconds after the imports, requests to the storage, and peak memory.
 
 - `plan` with and without the footers that the platform keeps of its tables, and `status`;
 - the first tick of the sensor in a process and the one after it, while nothing is stale: no run is launched;
 - a backfill of the first shards with nothing changed, as one run of all assets in Dagster.
+
+With `--folder` what was made is kept there, and the next call goes on to more shards of it.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,7 +28,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -33,15 +37,18 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic_corpus import ROOT, Usage, make_home, settings_of, write
+from resources.pages.manifest import NAME, shard_key
 
 PAGES = 2
 QUERIES = 20
+LIKE = shard_key(1)
+"""The shard that all further ones are like; all queries are of the first."""
 NIGHT = datetime(2026, 1, 1, 17, tzinfo=UTC)
 """Two o'clock in Seoul."""
 LOOKS = ("first plan", "plan", "status", "first tick", "next tick", "backfill")
 
 
-def make(home: Path, shards: int) -> None:
+def make(home: Path) -> None:
     """Every table in the home's own store, and what Dagster would know of how they were made."""
     import dagster as dg
 
@@ -76,6 +83,60 @@ def upload(home: Path, url: str) -> None:
     shutil.rmtree(home / "store" / ".locks")
     objects, there = Objects.at(url)
     objects.fs.put(f"{home / 'store'}/", f"{there}/", recursive=True)
+
+
+def grow(home: Path, url: str, shards: int) -> None:
+    """Let the corpus have so many shards, all further ones like the second."""
+    manifest = json.loads((home / NAME).read_text())
+    entry = next(each for each in manifest["shards"] if each["key"] == LIKE)
+    added = [shard_key(at) for at in range(len(manifest["shards"]), shards)]
+    manifest["shards"] += [{**entry, "key": key} for key in added]
+    (home / NAME).write_text(json.dumps(manifest))
+    _copy_tables(home, url, added)
+    _copy_history(home, added)
+    _stamp_scores(home, url)
+
+
+def _copy_tables(home: Path, url: str, added: list[str]) -> None:
+    from resources.store.objects import Objects
+
+    store = home / "store"
+    tables = [path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet")]
+    entries = [path.relative_to(store) for path in (store / ".ledger").rglob("*.parquet") if path.parent.name == LIKE]
+    objects, there = Objects.at(url)
+    for path in (*tables, *entries):
+        content = (store / path).read_bytes()
+        objects.fs.pipe({f"{there}/{str(path).replace(LIKE, key)}": content for key in added})
+
+
+def _copy_history(home: Path, added: list[str]) -> None:
+    """Materializations as Dagster has them of the shard that these are like, in one transaction."""
+    with closing(sqlite3.connect(home / "dagster" / "history" / "runs" / "index.db")) as database, database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(event_logs)") if row[1] != "id"]
+        names = ", ".join(columns)
+        asked = f"SELECT {names} FROM event_logs WHERE dagster_event_type = 'ASSET_MATERIALIZATION' AND partition = ?"
+        known = [dict(zip(columns, row, strict=True)) for row in database.execute(asked, (LIKE,))]
+        rows = [
+            list((event | {"partition": key, "event": event["event"].replace(LIKE, key)}).values())
+            for event in known
+            for key in added
+        ]
+        database.executemany(f"INSERT INTO event_logs ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+
+
+def _stamp_scores(home: Path, url: str) -> None:
+    """Let the scores be of all shards."""
+    from resources.retrieval.measuring import inputs_of
+    from resources.retrieval.run_history import ALL, HISTORY, SCORES
+    from resources.retrieval.searched_corpus import SearchedCorpus
+
+    settings = settings_of(home, store=url)
+    keys, store = settings.corpus.manifest.keys, settings.store
+    measured = HISTORY.measured(store)
+    measured |= {key: measured[LIKE] for key in keys if key not in measured}
+    kinds = settings.embedding.queries_match - {"figure"}
+    searched = SearchedCorpus(store, keys, kinds, settings.embedding.dim, measured=measured)
+    HISTORY.write_scores(store, store.read(SCORES, ALL), inputs_of(searched), "not compared", searched.contents)
 
 
 def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
@@ -181,20 +242,20 @@ def storage() -> Iterator[None]:
 
 
 def measured(folder: Path, bucket: str, shards: int, backfill: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Every look at a corpus of so many shards."""
+    """Every look at a corpus of so many shards, which is made in `folder` or goes on from what is there."""
     import s3fs
 
-    source = write(folder / "source", PAGES * shards, shards, QUERIES)
-    home = make_home(folder / "home", source)
+    home, url = folder / "home", f"s3://{bucket}/{folder.name}"
     os.environ |= {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
     started = time.perf_counter()
-    make(home, shards)
-    made = time.perf_counter()
-    if not s3fs.S3FileSystem().exists(bucket):
-        s3fs.S3FileSystem().mkdir(bucket)
-    url = f"s3://{bucket}/{shards}-{uuid4().hex[:8]}"
-    upload(home, url)
-    Console().print(f"{shards} shards made in {made - started:.0f} s, put in {time.perf_counter() - made:.0f} s")
+    if not home.exists():
+        make_home(home, write(folder / "source", PAGES * backfill, backfill, QUERIES))
+        make(home)
+        if not s3fs.S3FileSystem().exists(bucket):
+            s3fs.S3FileSystem().mkdir(bucket)
+        upload(home, url)
+    grow(home, url, shards)
+    _say(f"{shards} shards, {time.perf_counter() - started:.0f} s until they were there")
     for what in LOOKS:
         command = [sys.executable, "-m", "benchmarks.growth", "--look", what, str(home), url, str(backfill)]
         done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -205,27 +266,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", default="200,1000,2000")
     parser.add_argument("--backfill", type=int, default=100)
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--bucket", default="growth")
     parser.add_argument("--look", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.look:
         what, home, url, shards = arguments.look
-        print(json.dumps(looked(what, Path(home), url, int(shards))))
+        _say(json.dumps(looked(what, Path(home), url, int(shards))))
         return
-    table = Table(title="seconds, requests, peak MiB")
     sizes = [int(size) for size in arguments.shards.split(",")]
+    rows: dict[str, list[str]] = {what: [] for what in LOOKS}
+    with tempfile.TemporaryDirectory() as temporary, storage():
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        for size in sizes:
+            for what, took in measured(folder, arguments.bucket, size, arguments.backfill):
+                _say(f"{size} {what} {took}")
+                rows[what].append(f"{took['seconds']:.1f} s, {took['requests']:,.0f}, {took['mib']:.0f}")
+    table = Table(title="seconds, requests, peak MiB")
     for column in ("", *(f"{size:,} shards" for size in sizes)):
         table.add_column(column, justify="right" if column else "left")
-    rows: dict[str, list[str]] = {what: [] for what in LOOKS}
-    with storage():
-        for size in sizes:
-            with tempfile.TemporaryDirectory() as folder:
-                for what, took in measured(Path(folder), arguments.bucket, size, arguments.backfill):
-                    Console().print(size, what, took)
-                    rows[what].append(f"{took['seconds']:.1f} s, {took['requests']:,.0f}, {took['mib']:.0f}")
     for what, cells in rows.items():
-        table.add_row(what if what != "backfill" else f"backfill of {arguments.backfill}, nothing changed", *cells)
+        table.add_row(f"{what} of {arguments.backfill}, nothing changed" if what == "backfill" else what, *cells)
     Console().print(table)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _unread(line: str) -> None:

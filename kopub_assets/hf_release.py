@@ -94,7 +94,7 @@ class HfRelease(ShardAsset):
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
-        with self.store.exclusive(self.name, shard):
+        with self.store.exclusive(self.name, shard), self.store.fetched_once():
             stamp = self.provenance(shard)
             runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
             tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
@@ -106,7 +106,8 @@ class HfRelease(ShardAsset):
             run.problems.stop_at(shard)
             with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
                 files = self.engine.publish(shard, tables, images)
-            before = set(self.store.read(self.name, shard)["sha256"].to_pylist()) if self._has(shard) else set()
+            stored = self.store.find(self.name, shard)
+            before = set(stored[0]["sha256"].to_pylist()) if stored else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
             self.store.update(self.name, shard, table, stamp.metadata(table))
@@ -150,9 +151,6 @@ class HfRelease(ShardAsset):
             if made_from[SOURCE] != asset(self.resources).source(shard):
                 return f"{asset.table} was made from another corpus than the one that is indexed: materialize it again"
         return None
-
-    def _has(self, shard: str) -> bool:
-        return self.store.has(self.name, shard)
 
     def about(self) -> ReleaseDescription:
         """What the release says of itself besides what its files tell. Raises `StoreError`."""

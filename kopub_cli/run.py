@@ -132,7 +132,12 @@ def _forecast(settings: "Settings", assets: Sequence[str], shards: Sequence[str]
     from resources.store.footer_cache import FooterCache
 
     scan = survey(settings.resources, FooterCache(settings.store))
-    rates = ledger.rates(settings.store, scan.standings)
+    to_make = [
+        name
+        for name, standings in scan.standings.items()
+        if any(standings[shard] is not Standing.CURRENT for shard in shards)
+    ]
+    rates = ledger.rates(settings.store, to_make)
     manifest = settings.corpus.manifest
     stages = []
     for name in assets:

@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 _FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
 """Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
+_seen: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
+"""By URL of an object store and asset, what this process saw last: what is kept there need not be fetched again."""
 _COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
 _SCHEMA = pa.schema(
     [
@@ -73,7 +75,7 @@ class FooterCache:
         """The published tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
         known = self._known.get(asset)
-        kept = self._read(asset) if known is None else known
+        kept = self._kept(asset) if known is None and stamps else known or {}
         now = {
             shard: kept[shard] if shard in kept and kept[shard][0] == stamp else (stamp, self._footer(asset, shard))
             for shard, stamp in stamps.items()
@@ -82,7 +84,13 @@ class FooterCache:
         if now != kept and now and self._can_write:
             self._write(asset, now)
         self._known[asset] = now
+        if not self._store.local:
+            _seen[self._store.url, asset] = now
         return {shard: entry for shard, (_, entry) in now.items()}
+
+    def _kept(self, asset: str) -> dict[str, tuple[str, Entry]]:
+        seen = _seen.get((self._store.url, asset))
+        return self._read(asset) if seen is None else seen
 
     def _footer(self, asset: str, shard: str) -> Entry:
         rows, metadata = self._store.footer(asset, shard)
