@@ -4,14 +4,18 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import ClassVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
 import kopub_web.room
 from kopub_cli.indexed_corpus import corpus_check
+from kopub_web import words_ahead
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.code_version import CodeVersion
@@ -24,6 +28,8 @@ from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
+from resources.retrieval.token_tables import tokenised
+from resources.search import words
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.corpora import page_image, pages, query
@@ -430,6 +436,43 @@ def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
     shown = page.get("/page?id=a_1")
     assert (shown.status_code, "cannot be read" in shown.text) == (500, True)
     assert page.get("/documents").status_code == 200
+
+
+def test_a_table_of_another_release_is_said_in_one_line(tmp_path: Path):
+    platform = made(tmp_path)
+    path = tmp_path / "store" / "ocr_results" / "shard_00.parquet"
+    table = pq.read_table(path)
+    regions = [[{k: v for k, v in r.items() if k != "origin"} for r in row] for row in table["regions"].to_pylist()]
+    table = table.set_column(table.schema.get_field_index("regions"), "regions", pa.array(regions))
+    pq.write_table(table, path)
+    page = browser(platform)
+    for address in ("/page?id=a_1", "/search?q=화면&mode=bm25"):
+        said = page.get(address).text
+        assert "ocr_results of shard_00 has no regions.origin, as another release made it: delete " in said
+        assert "kopub run" in said
+
+
+def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    go = Event()
+
+    def slowly(texts: pa.Table) -> pa.Table:
+        go.wait(30)
+        return tokenised(texts)
+
+    monkeypatch.setattr(words, "tokenised", slowly)
+    monkeypatch.setattr(words, "_MANY", 2)
+    monkeypatch.setattr(words_ahead, "_PATIENCE", 0.05)
+    page = browser(made(tmp_path))
+    asked = "/search?q=화면&mode=bm25"
+    waiting = page.get(asked).text
+    assert "0 of 2 shards so far" in waiting
+    assert '<meta http-equiv="refresh" content="3">' in waiting
+    assert page.get("/page?id=a_1").status_code == 200
+    go.set()
+    monkeypatch.setattr(words_ahead, "_PATIENCE", 30.0)
+    answered = page.get(asked).text
+    assert 'http-equiv="refresh"' not in answered
+    assert 'id="a_1"' in answered
 
 
 def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
