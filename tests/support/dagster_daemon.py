@@ -20,6 +20,8 @@ PATIENCE = 120.0
 """Seconds until what a test waits for must be there: all machines that run tests are slow at times."""
 RELOAD_SECONDS = 10
 """Between two looks of the daemon for its code server, in place of a minute."""
+LOOK_SECONDS = 2
+"""Between two looks of the daemon for backfills, in place of half a minute."""
 
 
 class Daemon:
@@ -85,9 +87,9 @@ class Daemon:
         self._process.wait()
         self._process = None
 
-    def until(self, condition: Callable[[], Any]) -> Any:
-        """What `condition` gives as soon as it is something."""
-        deadline = time.monotonic() + PATIENCE
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        """What `condition` gives as soon as it is something, within so many seconds."""
+        deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, (self.folder / "log").read_text()[-5000:]
             time.sleep(0.2)
@@ -104,4 +106,5 @@ def with_status(instance: dg.DagsterInstance, *status: dg.DagsterRunStatus) -> l
 
 if __name__ == "__main__":
     controller.RELOAD_WORKSPACE_INTERVAL = RELOAD_SECONDS
+    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = LOOK_SECONDS
     main()
