@@ -93,6 +93,10 @@ class Objects:
             return list(self.fs.find(folder))
         return [each["name"] for each in self._below(folder, "/")]
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of all files below a folder of an object store, by path; nothing where there is no folder."""
+        return {each["name"]: each["size"] for each in self._below(folder, "/")}
+
     def modified(self, path: str) -> datetime:
         """When a file was written. Raises `FileNotFoundError`."""
         return self._call(path, "read", lambda: self.fs.modified(path))
