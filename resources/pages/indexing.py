@@ -18,7 +18,7 @@ from resources.files import replace_bytes
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
 from resources.pages.documents import shards
-from resources.pages.documents.folder import Document, LeftOut, find_documents, is_document
+from resources.pages.documents.folder import Document, LeftOut, find_documents
 from resources.pages.documents.pdf import DPI, is_pdf
 from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
@@ -141,8 +141,11 @@ def _find(source: str, progress: Progress) -> _Source:
     if folder.is_dir():
         return _find_in_folder(folder)
     if folder.is_file():
-        if is_document(folder):
-            return _Source(source, [], find_documents(folder).documents)
+        found = find_documents(folder)
+        if found.documents:
+            return _Source(source, [], found.documents)
+        if folder.suffix not in _FORMATS:
+            raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
         return _Source(source, _page_files([folder], source))
     if _HUB_ID.fullmatch(source) and not folder.parent.is_dir():
         corpus = download(source, progress)

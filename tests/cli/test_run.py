@@ -15,6 +15,7 @@ from rich.console import Console
 
 from kopub_assets.running.execution import shard_ranges
 from kopub_assets.running.forecast import Forecast, Stage
+from kopub_cli.dagster_home import prepared
 from kopub_cli.display.run_display import RunDisplay
 from kopub_cli.run import run_assets
 from resources.config.configured import configured
@@ -217,6 +218,7 @@ def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platfor
         ("ocr_result", "", r"there is no asset ocr_result .*; did you mean ocr_results\?"),
         ("raw_pages", "shard_0", r"there is no shard shard_0 \(there is shard_00, shard_01\); did you mean"),
         ("raw_pages", "shard_01...shard_00", "the first shard comes after the last"),
+        ("raw_pages", "shard_01...", r"a range has two ends, as shard_00\.\.\.shard_01"),
     ],
 )
 def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, message: str) -> None:
@@ -252,3 +254,14 @@ def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:
     for words, said in ((["-h"], "run "), (["plan", "-h"], "--set"), (["--version"], "kopub ")):
         done = kopub({"KOPUB_HOME": str(tmp_path)}, *words)
         assert (done.returncode, said in done.stdout) == (0, True), words
+
+
+def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
+    assert (prepared(tmp_path / "new") / "dagster.yaml").read_text().count("enabled: false")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "history").touch()
+    assert not (prepared(tmp_path / "old") / "dagster.yaml").exists()
+    (tmp_path / "file").touch()
+    for wrong, line in ((Path("near"), "wants the whole path"), (tmp_path / "file", "is a file: name a folder")):
+        with pytest.raises(KopubError, match=line):
+            prepared(wrong)
