@@ -23,11 +23,16 @@ def export(
     if formats:
         _say(folder, _documents(settings, folder, formats))
         return
+    from kopub_assets.graph import GRAPH
     from resources.release.base import ASSETS
     from resources.release.export import export as export_tables
+    from resources.store.corpus_tables import FIGURE_TABLES
 
-    require_indexed(settings, ASSETS)
-    done = export_tables(settings.store, settings.corpus.manifest.keys, folder)
+    keys = settings.corpus.manifest.keys
+    wanted = [table.name for table in FIGURE_TABLES if table.name in GRAPH.on(settings.resources).names]
+    figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
+    require_indexed(settings, [*ASSETS, *figures])
+    done = export_tables(settings.store, keys, folder, figures)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     typer.echo(f"{folder.resolve()}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
 
