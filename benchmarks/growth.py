@@ -98,10 +98,13 @@ def grow(home: Path, url: str, shards: int) -> None:
 
 
 def _copy_tables(home: Path, url: str, added: list[str]) -> None:
+    from resources.store.corpus_tables import RELEASED_FILES
     from resources.store.objects import Objects
 
     store = home / "store"
-    tables = [path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet")]
+    tables = [
+        path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet") if RELEASED_FILES.name not in path.parts
+    ]
     entries = [path.relative_to(store) for path in (store / ".ledger").rglob("*.parquet") if path.parent.name == LIKE]
     objects, there = Objects.at(url)
     for path in (*tables, *entries):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kopub_cli.local_path import local_path
 from resources.printable import visible
 from resources.states import LOST, State
 
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def read(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An image or a PDF.")],
+    file: Annotated[Path, typer.Argument(parser=local_path, metavar="FILE", help="An image or a PDF.")],
     profile: Annotated[str, typer.Option(help="Name or path of a profile; $KOPUB_PROFILE when left out.")] = "",
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
 ) -> None:
     """Print FILE as markdown, without an index or a home: the engines of the profile read it now.
 
-    Standard error names pages that could not be read, or whose text looks wrong.
+    Standard error names pages that are blank, could not be read, or whose text looks wrong.
     """
     import kopub
 
@@ -32,6 +33,8 @@ def read(
     for page in document.pages:
         if page.state in (*LOST, State.PARTIAL):
             typer.echo(visible(f"{page.id} is {page.state}: {page.reason}"), err=True)
+        elif page.state == State.BLANK:
+            typer.echo(visible(f"{page.id} is blank: nothing is written on it"), err=True)
     for page in document.pages.doubtful:
         typer.echo(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
 

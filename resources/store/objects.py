@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import fsspec
+import fsspec.config
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.store.faults import is_taken, patiently, told
@@ -109,6 +110,10 @@ class Objects:
             return list(self.fs.find(folder))
         return [each["name"] for each in self._below(folder, "/")]
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of all files below a folder of an object store, by path; nothing where there is no folder."""
+        return {each["name"]: each["size"] for each in self._below(folder, "/")}
+
     def modified(self, path: str) -> datetime:
         """When a file was written. Raises `FileNotFoundError`."""
         return self._call(path, "read", lambda: self.fs.modified(path))
@@ -125,7 +130,7 @@ class Objects:
         if known is None:
             known = {}
         if path not in known:
-            known[path] = self._call(path, "read", lambda: self.fs.cat_file(path, start=-AT_ONCE))
+            known[path] = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
         return known[path]
 
     def open(self, path: str) -> Any:
@@ -148,7 +153,11 @@ class Objects:
         """
         above, _, name = start.rpartition("/")
         try:
-            found = self._call(start, "listed", lambda: self.fs.find(above, prefix=name + end, detail=True))
+            found = self._call(
+                start,
+                "listed",
+                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(above, prefix=name + end, detail=True)),
+            )
         except FileNotFoundError:
             return []
         # Not every file system of fsspec minds the prefix.
