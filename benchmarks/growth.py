@@ -102,9 +102,9 @@ def _copy_tables(home: Path, url: str, added: list[str]) -> None:
     from resources.store.objects import Objects
 
     store = home / "store"
-    tables = [
-        path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet") if RELEASED_FILES.name not in path.parts
-    ]
+    # The release holds the first shards alone: what is released lies on this machine.
+    released = RELEASED_FILES.name
+    tables = [path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet") if path.parent.name != released]
     entries = [path.relative_to(store) for path in (store / ".ledger").rglob("*.parquet") if path.parent.name == LIKE]
     objects, there = Objects.at(url)
     for path in (*tables, *entries):
@@ -114,11 +114,15 @@ def _copy_tables(home: Path, url: str, added: list[str]) -> None:
 
 def _copy_history(home: Path, added: list[str]) -> None:
     """Materializations as Dagster has them of the shard that these are like, in one transaction."""
+    from resources.store.corpus_tables import RELEASED_FILES
+
     with closing(sqlite3.connect(home / "dagster" / "history" / "runs" / "index.db")) as database, database:
         columns = [row[1] for row in database.execute("PRAGMA table_info(event_logs)") if row[1] != "id"]
         names = ", ".join(columns)
-        asked = f"SELECT {names} FROM event_logs WHERE dagster_event_type = 'ASSET_MATERIALIZATION' AND partition = ?"
-        known = [dict(zip(columns, row, strict=True)) for row in database.execute(asked, (LIKE,))]
+        wanted = "dagster_event_type = 'ASSET_MATERIALIZATION' AND partition = ? AND asset_key != ?"
+        released = json.dumps([RELEASED_FILES.name])
+        found = database.execute(f"SELECT {names} FROM event_logs WHERE {wanted}", (LIKE, released))
+        known = [dict(zip(columns, row, strict=True)) for row in found]
         rows = [
             list((event | {"partition": key, "event": event["event"].replace(LIKE, key)}).values())
             for event in known
