@@ -1,6 +1,6 @@
 """What grows with the shards of a corpus whose tables lie on object storage.
 
-    python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--bucket NAME]
+    python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--looks plan,status,...]
 
 Makes every table of the first shards, of two tiny pages each, with engines that take no time, through the platform
 itself. The others have the file of the second shard, and so its tables: those are put beside them under their own
@@ -12,7 +12,8 @@ daemons do, each look in a process of its own: seconds after the imports, reques
 - the first tick of the sensor in a process and the one after it, while nothing is stale: no run is launched;
 - a backfill of the first shards with nothing changed, as one run of all assets in Dagster.
 
-With `--folder` what was made is kept there, and the next call goes on to more shards of it.
+With `--folder` what was made is kept there, and the next call goes on to more shards of it; `--bucket` names another
+bucket than `growth`.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -248,8 +249,10 @@ def storage() -> Iterator[None]:
         server.wait()
 
 
-def measured(folder: Path, bucket: str, shards: int, backfill: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Every look at a corpus of so many shards, which is made in `folder` or goes on from what is there."""
+def measured(
+    folder: Path, bucket: str, shards: int, backfill: int, looks: Sequence[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Looks at a corpus of so many shards, which is made in `folder` or goes on from what is there."""
     import s3fs
 
     home, url = folder / "home", f"s3://{bucket}/{folder.name}"
@@ -263,7 +266,7 @@ def measured(folder: Path, bucket: str, shards: int, backfill: int) -> Iterator[
         upload(home, url)
     grow(home, url, shards)
     _say(f"{shards} shards, {time.perf_counter() - started:.0f} s until they were there")
-    for what in LOOKS:
+    for what in looks:
         command = [sys.executable, "-m", "benchmarks.growth", "--look", what, str(home), url, str(backfill)]
         done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
         yield what, json.loads(done.stdout.splitlines()[-1])
@@ -275,6 +278,7 @@ def main() -> None:
     parser.add_argument("--backfill", type=int, default=100)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--bucket", default="growth")
+    parser.add_argument("--looks", default=",".join(LOOKS))
     parser.add_argument("--look", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.look:
@@ -282,12 +286,13 @@ def main() -> None:
         _say(json.dumps(looked(what, Path(home), url, int(shards))))
         return
     sizes = [int(size) for size in arguments.shards.split(",")]
-    rows: dict[str, list[str]] = {what: [] for what in LOOKS}
+    looks = arguments.looks.split(",")
+    rows: dict[str, list[str]] = {what: [] for what in looks}
     with tempfile.TemporaryDirectory() as temporary, storage():
         folder = arguments.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         for size in sizes:
-            for what, took in measured(folder, arguments.bucket, size, arguments.backfill):
+            for what, took in measured(folder, arguments.bucket, size, arguments.backfill, looks):
                 _say(f"{size} {what} {took}")
                 rows[what].append(f"{took['seconds']:.1f} s, {took['requests']:,.0f}, {took['mib']:.0f}")
     table = Table(title="seconds, requests, peak MiB")
