@@ -13,7 +13,7 @@ from kopub_cli.display.console import table_console
 from kopub_cli.display.durations import duration
 from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
-from resources.printable import visible
+from resources.printable import counted, visible
 
 if TYPE_CHECKING:
     from kopub_assets.upgrades.guards import GuardStanding
@@ -56,12 +56,14 @@ def untested(settings: "Settings") -> bool:
 
 
 def planned(settings: "Settings") -> dict[str, Any]:
-    """The plan as JSON values: figures of every asset, and their sums. Raises `StoreError`."""
+    """The plan as JSON values: figures of every asset, their sums, and what `kopub run` takes. Raises `StoreError`."""
     from kopub_assets.upgrades.guards import standings_of_guards
     from kopub_assets.upgrades.stale_scan import survey
+    from kopub_cli.forecasts import forecast_of_everything, is_measured
     from resources.store.footer_cache import FooterCache
 
     scan = survey(settings.resources, FooterCache(settings.store))
+    forecast = forecast_of_everything(settings, scan)
     assets = []
     for each in scan.plans():
         shards = {str(standing): list(keys) for standing, keys in each.shards.items()}
@@ -71,7 +73,16 @@ def planned(settings: "Settings") -> dict[str, Any]:
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
         "off": dict(scan.off),
-        **{name: _sum(assets, name) for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")},
+        **{
+            name: sum(asset[name] for asset in assets)
+            for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
+        },
+        "run": {
+            "pages": settings.corpus.manifest.rows,
+            "rows": sum(stage.rows for stage in forecast.stages.values()),
+            "seconds": forecast.remaining(0.0),
+            "measured": is_measured(forecast),
+        },
     }
 
 
@@ -98,13 +109,9 @@ def _assignment(change: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _sum(assets: Sequence[dict[str, Any]], name: str) -> float | None:
-    """None when rows are to be made of which nobody knows what they cost."""
-    unknown = any(asset[name] is None and asset["pages_at_most"] for asset in assets)
-    return None if unknown else sum(asset[name] or 0.0 for asset in assets)
-
-
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
+    from kopub_cli.forecasts import so_far
+
     title = f"profile {shown['profile']}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("asset", no_wrap=True)
@@ -126,19 +133,25 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         out.print(f"{asset}: off, {why}", markup=False, highlight=False, soft_wrap=True)
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
-            out.print(f"{asset['asset']}: {line} ({shards} shards)", markup=False, highlight=False, soft_wrap=True)
+            of_shards = counted(shards, "shard")
+            out.print(f"{asset['asset']}: {line} ({of_shards})", markup=False, highlight=False, soft_wrap=True)
     for line in evaluation_lines(shown["evaluations"]):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
+    stale = any(asset["shards"]["stale"] for asset in shown["assets"])
+    if stale:
+        total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
+        gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
+        known = so_far(all(asset["measured"] for asset in shown["assets"]))
+        out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.", highlight=False)
     if missing:
-        out.print(f"{missing} tables were never made, and their cost is not counted.", highlight=False)
-        out.print(f"To make them: {command}", markup=False, highlight=False, soft_wrap=True)
-    if not any(asset["shards"]["stale"] for asset in shown["assets"]):
+        run = shown["run"]
+        never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"
+        takes = f"about {duration(run['seconds'])} for {counted(run['pages'], 'page')}"
+        said = f"{never}. To make {'it' if missing == 1 else 'them'}: {command}"
+        out.print(f"{said}; {takes}, by what rows cost {so_far(run['measured'])}", highlight=False, soft_wrap=True)
+    if not stale and not missing:
         out.print("Nothing is stale.")
-        return
-    total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
-    gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
-    out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost so far.", highlight=False)
 
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -154,9 +167,7 @@ def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:
-    """What is certain, and with what may come to nothing: `12 - 40`. What nobody knows is a question mark."""
-    if least is None or most is None:
-        return "?"
+    """What is certain, and with what may come to nothing: `12 - 40`."""
     low, high = shown(least), shown(most)
     if low == high:
         return high

@@ -51,13 +51,16 @@ def _show(fit: "Fitness", difference: list[str] | None) -> None:
         typer.echo(line)
     if difference is None:
         typer.echo("no repository: set hub.repo in the profile to compare with one, and to publish")
-    for gate, problems, reason in (
+    gates = (
         ("gates.override", fit.quality, fit.override),
         ("gates.license_override", fit.licences, fit.license_override),
-    ):
+    )
+    for gate, problems, reason in gates:
         for problem in problems:
             typer.echo(f"overlooked, {gate} says {reason!r}: {problem}" if reason else f"closed: {problem}")
-    typer.echo("the gates are closed; a reason in the override opens them" if fit.closed else "the gates are open")
+    keys = [key for key, problems, reason in gates if problems and not reason]
+    opened = f"the gates are closed; a reason in {' and '.join(keys)} opens them"
+    typer.echo(opened if fit.closed else "the gates are open")
 
 
 def _say(line: str) -> None:

@@ -21,7 +21,7 @@ def read(
 ) -> None:
     """Print FILE as markdown, without an index or a home: the engines of the profile read it now.
 
-    Standard error names pages that could not be read, or whose text looks wrong.
+    Standard error names pages that are blank, could not be read, or whose text looks wrong.
     """
     import kopub
 
@@ -33,6 +33,8 @@ def read(
     for page in document.pages:
         if page.state in (*LOST, State.PARTIAL):
             typer.echo(visible(f"{page.id} is {page.state}: {page.reason}"), err=True)
+        elif page.state == State.BLANK:
+            typer.echo(visible(f"{page.id} is blank: nothing is written on it"), err=True)
     for page in document.pages.doubtful:
         typer.echo(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
 

@@ -1,7 +1,6 @@
 """`kopub run`: index a source if one is named, then make every table of it through Dagster, with a live display."""
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from kopub_cli.dagster_home import prepared
 from kopub_cli.display.console import table_console
 from kopub_cli.index import DPI_HELP, SOURCE_HELP, index_source
 from resources.errors import STOPPED_BY_HAND, KopubError
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from kopub_assets.running.forecast import Forecast
     from resources.config.settings import Settings
-
-_SCORES_SECONDS = 3.0
-"""What measuring queries takes besides the pages."""
-_RELEASE_SECONDS = 2.0
-"""What the card and the verification of a release take, however few its pages."""
-_STEP_SECONDS = 0.15
-_SHARD_SECONDS = 0.02
-"""What Dagster takes for a step, and for each of its shards."""
-_INSTANCE = Path(__file__).resolve().parent.parent / "deploy" / "local" / "dagster.yaml"
 
 
 def run(
@@ -66,7 +57,10 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     from definitions import definitions_of
     from kopub_assets.running.execution import chosen, execute, shard_ranges
     from kopub_assets.running.progress import watched_by
+    from kopub_assets.upgrades.stale_scan import survey
     from kopub_cli.display.run_display import RunDisplay
+    from kopub_cli.forecasts import forecast_of
+    from resources.store.footer_cache import FooterCache
     from resources.store.reachable import require_reachable
 
     require_reachable(settings.store.url)
@@ -78,7 +72,8 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     _refuse_off(settings, wanted)
     assets = chosen(names, wanted, "asset")
     of_shards = chosen(keys, _listed(shards, keys), "shard")
-    forecast = _forecast(settings, assets, of_shards)
+    scan = survey(settings.resources, FooterCache(settings.store))
+    forecast = forecast_of(settings, scan, assets, of_shards)
     _say_what_comes(settings, forecast, of_shards, out)
     failures: list[str] = []
     with _instance(settings.home, out) as instance, RunDisplay(forecast, out) as display, watched_by(display):
@@ -115,6 +110,8 @@ def _listed(shards: str, keys: Sequence[str]) -> list[str]:
         if not dots:
             found.append(part)
             continue
+        if not (first and last):
+            raise KopubError(f"--shards {part}: a range has two ends, as {keys[0]}...{keys[-1]}")
         chosen(keys, [first, last], "shard")
         found += keys[keys.index(first) : keys.index(last) + 1]
         if keys.index(first) > keys.index(last):
@@ -122,62 +119,22 @@ def _listed(shards: str, keys: Sequence[str]) -> list[str]:
     return found
 
 
-def _forecast(settings: "Settings", assets: Sequence[str], shards: Sequence[str]) -> "Forecast":
-    """What is likely to be computed, and what it is likely to take."""
-    from kopub_assets.running.forecast import Forecast, Stage
-    from kopub_assets.upgrades.plan import Standing
-    from kopub_assets.upgrades.stale_scan import survey
-    from resources.store import ledger
-    from resources.store.corpus_tables import RELEASED_FILES
-    from resources.store.footer_cache import FooterCache
-
-    scan = survey(settings.resources, FooterCache(settings.store))
-    rates = ledger.rates(settings.store, scan.standings)
-    manifest = settings.corpus.manifest
-    stages = []
-    for name in assets:
-        if name not in scan.assets:
-            seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
-            stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
-            continue
-        made, declared = scan.tables[name], scan.assets[name]
-        likely = {}
-        for shard in shards:
-            rows = declared.expected_rows(shard, made[shard].rows if shard in made else None)
-            likely[shard] = 0 if scan.standings[name][shard] is Standing.CURRENT else rows
-        typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
-        mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
-        rate = rates.get(name)
-        each = rate.seconds_each if rate else mean
-        more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
-        weights = {shard: typical[shard] / mean for shard in likely}
-        stages.append(Stage(name, likely, each, rate is not None, more, weights))
-    return Forecast(stages)
-
-
 def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:
-    from kopub_cli.display.durations import duration
+    from kopub_cli.forecasts import about
 
     rows = sum(stage.rows for stage in forecast.stages.values())
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
     what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
-    if rows:
-        known = all(stage.measured or not stage.rows for stage in forecast.stages.values())
-        by = "by what rows cost so far" if known else "by what rows cost elsewhere"
-        out.print(f"{what}: about {duration(forecast.remaining(0.0))}, {by}", markup=False, highlight=False)
-    else:
-        out.print(f"{what}: every table is current", markup=False, highlight=False)
+    out.print(f"{what}: {about(forecast) if rows else 'every table is current'}", markup=False, highlight=False)
 
 
 def _instance(home: Path, out: Console) -> "dg.DagsterInstance":
     """Dagster's instance: $DAGSTER_HOME, or a folder in the home where that is not set."""
     import dagster as dg
 
-    if not os.environ.get("DAGSTER_HOME"):
-        folder = home.resolve() / ".dagster"
-        folder.mkdir(parents=True, exist_ok=True)
-        if _INSTANCE.exists() and not (folder / "dagster.yaml").exists():
-            shutil.copy(_INSTANCE, folder / "dagster.yaml")
-        os.environ["DAGSTER_HOME"] = str(folder)
+    named = os.environ.get("DAGSTER_HOME")
+    folder = prepared(Path(named).expanduser() if named else home.resolve() / ".dagster")
+    os.environ["DAGSTER_HOME"] = str(folder)
+    if not named:
         out.print(f"runs are recorded in {folder}, since DAGSTER_HOME is not set", markup=False, highlight=False)
     return dg.DagsterInstance.get()

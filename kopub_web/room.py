@@ -14,6 +14,7 @@ from kopub_web.figures import figures_of
 from kopub_web.pictures import Pictures
 from kopub_web.scores import Score, reading_scores, retrieval_scores
 from kopub_web.versions import replaced_shards, shard_versions
+from kopub_web.words_ahead import WordsAhead
 from resources.diff.compare import ShardDiff
 from resources.diff.html import Upgrade
 from resources.errors import StoreError
@@ -135,6 +136,7 @@ class Room:
 
     def __init__(self, settings: "Settings", searcher: "Searcher", check: CorpusCheck) -> None:
         self.settings, self.searcher = settings, searcher
+        self.words = WordsAhead(searcher)
         self.pictures = Pictures()
         self._check = check
         self._lock = Lock()

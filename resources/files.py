@@ -63,7 +63,9 @@ def write_new(path: Path, content: pa.Buffer) -> None:
             os.fsync(file.fileno())
         temporary.rename(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        # Where nothing can be written, there is nothing to remove either.
+        with suppress(OSError):
+            temporary.unlink()
         raise StoreError(cannot_write(path, error)) from error
 
 

@@ -4,18 +4,24 @@ Dagster makes them when the first command needs them, and two commands that do s
 """
 
 import os
+import sys
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
 
 from filelock import FileLock
 
+from kopub_cli.dagster_home import prepared
+from resources.errors import KopubError
+
 DONE = ".databases_made"
 
 
 def main() -> None:
-    home = Path(os.environ["DAGSTER_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home = prepared(Path(os.environ["DAGSTER_HOME"]))
+    except KopubError as error:
+        sys.exit(f"Error: {error}")
     with FileLock(home / f"{DONE}.lock"):
         if (home / DONE).exists():
             return

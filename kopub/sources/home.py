@@ -252,7 +252,11 @@ class HomeSource:
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
         def opened() -> ParquetRows:
-            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}")
+            again = f"delete {self.store.location(asset, shard)} and run `kopub run`"
+            schema = _PAGE_TABLES[asset].schema
+            # That of vectors depends on their width.
+            known = schema if isinstance(schema, pa.Schema) else None
+            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, known)
 
         return self._files.get((asset, shard), opened)
 

@@ -14,16 +14,22 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.printable import first_line
+from resources.store.columns import lacking
 
 _OPEN = 64
 """Files that are kept open: a page's tables of some ten shards."""
 
 
 class ParquetRows:
-    """An open file; threads may share it. `name` is for messages."""
+    """An open file; threads may share it.
 
-    def __init__(self, file: pq.ParquetFile, name: str) -> None:
-        self._file, self._name = file, name
+    `name` and `again`, what makes it anew, are for messages; `known` are the columns as this release has them.
+    """
+
+    def __init__(
+        self, file: pq.ParquetFile, name: str, again: str = "make it again", known: pa.Schema | None = None
+    ) -> None:
+        self._file, self._name, self._again, self._known = file, name, again, known
         groups = range(file.metadata.num_row_groups)
         self._ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
         self._lock = Lock()
@@ -34,11 +40,13 @@ class ParquetRows:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Whole columns. Raises `StoreError`."""
+        self._require(columns)
         with self._told(), self._lock:
             return self._file.read(list(columns))
 
     def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
         """At most `count` rows from `start` on. Raises `StoreError`."""
+        self._require(columns)
         first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
         groups = list(range(first, min(last + 1, len(self._ends)))) if count else []
         before = self._ends[first - 1] if first else 0
@@ -58,12 +66,16 @@ class ParquetRows:
         rows = table.to_pylist()
         return rows[0] if rows and rows[0][key] == value else None
 
+    def _require(self, columns: Sequence[str]) -> None:
+        if lost := lacking(self._file.schema_arrow, columns, self._known):
+            raise StoreError(f"{self._name} has no {lost}, as another release made it: {self._again}")
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
-            raise StoreError(f"{self._name} is damaged ({first_line(error)}): make it again") from None
+            raise StoreError(f"{self._name} is damaged ({first_line(error)}): {self._again}") from None
 
 
 class OpenFiles:

@@ -43,9 +43,8 @@ class GuardStanding:
 
     @property
     def seconds(self) -> float | None:
-        """What reading it again will take at most, by what its rows cost so far; None where nobody knows."""
-        known = [plan.seconds_at_most for plan in self.plans]
-        return None if not self.evaluated or None in known else sum(each or 0.0 for each in known)
+        """What reading it again will take at most; None where it was never read."""
+        return sum(plan.seconds_at_most for plan in self.plans) if self.evaluated else None
 
     @property
     def pages(self) -> int:

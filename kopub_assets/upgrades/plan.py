@@ -183,6 +183,15 @@ class Redo:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a row of an asset takes. `measured` says that its engine made rows here, else it is of another machine."""
+
+    seconds: float
+    gpu_seconds: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AssetPlan:
     """The sum of an asset. What `perhaps` adds to pages, regions and seconds is in the `at_most` figures alone."""
 
@@ -193,10 +202,12 @@ class AssetPlan:
     regions: int
     regions_at_most: int
     exact: bool
-    seconds: float | None
-    seconds_at_most: float | None
-    gpu_seconds: float | None
-    gpu_seconds_at_most: float | None
+    seconds: float
+    seconds_at_most: float
+    gpu_seconds: float
+    gpu_seconds_at_most: float
+    measured: bool
+    """Whether the seconds are of rows that its engine made here; true where there is nothing to make."""
     why: Mapping[str, int]
 
 
@@ -205,14 +216,11 @@ def summed(
     of_shards: Mapping[str, Standing],
     redo: Mapping[str, Redo],
     perhaps: Mapping[str, Redo],
-    rate: tuple[float, float] | None,
+    cost: Cost,
 ) -> AssetPlan:
-    """The plan of an asset from its shards; `rate` is (seconds, GPU seconds) of a row, None if none was recorded."""
+    """The plan of an asset from its shards, and what a row of it takes."""
     every = [*redo.values(), *perhaps.values()]
     work, most = (sum(each.pages * each.share for each in some) for some in (redo.values(), every))
-    if not every:
-        rate = (0.0, 0.0)
-    seconds, gpu_seconds = rate or (0.0, 0.0)
     return AssetPlan(
         asset=asset,
         shards={standing: [s for s, found in of_shards.items() if found is standing] for standing in Standing},
@@ -221,9 +229,10 @@ def summed(
         regions=sum(each.regions for each in redo.values()),
         regions_at_most=sum(each.regions for each in every),
         exact=all(each.exact for each in redo.values()),
-        seconds=work * seconds if rate else None,
-        seconds_at_most=most * seconds if rate else None,
-        gpu_seconds=work * gpu_seconds if rate else None,
-        gpu_seconds_at_most=most * gpu_seconds if rate else None,
+        seconds=work * cost.seconds,
+        seconds_at_most=most * cost.seconds,
+        gpu_seconds=work * cost.gpu_seconds,
+        gpu_seconds_at_most=most * cost.gpu_seconds,
+        measured=cost.measured or not most,
         why=dict(Counter(line for each in redo.values() for line in each.why)),
     )

@@ -1,6 +1,7 @@
 """The store held against the settings: the standing of every table, and what it would take to bring it up to date."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -12,6 +13,7 @@ from kopub_assets.materialize.provenance import recipe_of
 from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.upgrades.plan import (
     AssetPlan,
+    Cost,
     Redo,
     Standing,
     Standings,
@@ -33,6 +35,7 @@ from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
 """Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
+_NOTHING = Cost(0.0, 0.0, True)
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,40 @@ class Survey:
 
     def plans(self) -> list[AssetPlan]:
         """For every asset, in the order they are made. Raises `StoreError`."""
-        rates = ledger.rates(self.store, [asset for asset, shards in self.outdated.items() if shards])
+        costs = self.costs([asset for asset, shards in self.outdated.items() if shards])
         plans = []
         for asset, shards in self.standings.items():
             stale = [shard for shard, how in shards.items() if how is Standing.STALE]
             redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
             perhaps = {shard: self._all(asset, shard) for shard, how in shards.items() if how is Standing.PERHAPS}
-            rate = rates.get(asset)
-            each = (rate.seconds_each, rate.gpu_seconds_each) if rate else None
-            plans.append(summed(asset, shards, redo, perhaps, each))
+            plans.append(summed(asset, shards, redo, perhaps, costs.get(asset, _NOTHING)))
         return plans
+
+    def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
+        """What a row of each of the `assets` takes: as it was here lately, where the same engine made it."""
+        measured = ledger.rates(self.store, [asset for asset in assets if not self._changes_engine(asset)])
+        found = {}
+        for name in assets:
+            if (rate := measured.get(name)) is not None:
+                found[name] = Cost(rate.seconds_each, rate.gpu_seconds_each, True)
+            else:
+                asset = self.assets[name]
+                manifest = asset.corpus.manifest
+                typical = sum(
+                    asset.typical_seconds(shard.bytes / shard.rows / 1e6) * shard.rows for shard in manifest.shards
+                )
+                seconds = typical / manifest.rows
+                found[name] = Cost(seconds, seconds * asset.gpus, False)
+        return found
+
+    def _changes_engine(self, asset: str) -> bool:
+        """Whether its tables were made by another engine: what their rows took says nothing of the one wanted now."""
+        made = next(iter(self.tables[asset].values()), None)
+        return (
+            made is not None
+            and bool(made.made_with)
+            and _engines(made.made_with) != _engines(self.assets[asset].made_with)
+        )
 
     def _redo(self, asset: str, shard: str, count: bool) -> Redo:
         entry, wanted = self.tables[asset][shard], self.wanted[asset]
@@ -145,6 +172,10 @@ def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:
     """What the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
     assets = graph.on(resources).declared(resources)
     return lambda asset, shard: assets[asset].source(shard)
+
+
+def _engines(made_with: str) -> list[str]:
+    return [engine["engine"] for engine in json.loads(made_with)["engines"]]
 
 
 def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:

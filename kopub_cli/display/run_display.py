@@ -105,7 +105,7 @@ class RunDisplay(Watcher):
 
     def _row(self, stage: Stage, now: float) -> tuple[str | ProgressBar, ...]:
         if stage.began is None:
-            return stage.asset, f"0/{stage.shards}" if stage.shards else "", f"0/{stage.rows}", "", "", ""
+            return stage.asset, f"0/{stage.shards}" if stage.shards else "", f"0/{stage.rows:,}", "", "", ""
         rate = stage.rate(now)
         return (
             stage.asset,
@@ -113,9 +113,7 @@ class RunDisplay(Watcher):
             f"{stage.done:,}/{stage.rows:,}",
             "" if rate is None else f"{rate:,.1f}",
             duration(stage.elapsed(now)),
-            "done"
-            if stage.ended is not None
-            else ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=20),
+            "done" if stage.ended is not None else _bar(stage),
         )
 
 

@@ -32,6 +32,7 @@ def search(room: Room, asked: Asked) -> Shown:
         "documents": [document for document in corpus.documents.ids[:_NAMED] if document],
         "choices": [choice.value for choice in room.searcher.choices],
         "answer": None,
+        "finding": None,
         "error": None,
         "detail": None,
     }
@@ -42,11 +43,14 @@ def search(room: Room, asked: Asked) -> Shown:
     if len(query) > LONGEST_QUERY:
         return Shown("search.html.jinja", {**values, "error": t("search.too_long", most=LONGEST_QUERY)}, 400)
     top = min(asked.number("top"), MOST) if asked.values.get("top", "").isdecimal() else _TOP
-    mode = asked.text("mode")
+    mode = Mode(asked.text("mode")) if asked.text("mode") in list(Mode) else None
+    if (found := room.words.waits(mode)) is not None:
+        return Shown("search.html.jinja", {**values, "finding": t("search.finding", at=found[0], count=found[1])})
     try:
-        answer = room.searcher.search(query, top, Mode(mode) if mode in list(Mode) else None, _where(asked))
+        answer = room.searcher.search(query, top, mode, _where(asked))
     except KopubError as error:
-        return Shown("search.html.jinja", {**values, "error": t("search.cannot"), "detail": str(error)}, 400)
+        detail = t.sentence(str(error))
+        return Shown("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
     way = {name: asked.values[name] for name in WAY if asked.values.get(name)}
     hits = [_hit(hit, asked, way) for hit in answer.hits]
     notes = [t.sentence(note) for note in answer.notes]

@@ -36,7 +36,7 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
 def adapter(name: str) -> Adapter:
     """Raises `ConfigError` for a name that no adapter has."""
     if name not in ADAPTERS:
-        raise ConfigError(f"{name} is no benchmark{did_you_mean(name, ADAPTERS)}; there are {', '.join(ADAPTERS)}")
+        raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
     return ADAPTERS[name]
 
 

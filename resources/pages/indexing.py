@@ -17,7 +17,7 @@ from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
 from resources.pages.corpus_place import CorpusPlace, place_of
 from resources.pages.documents import shards
-from resources.pages.documents.folder import Document, LeftOut, find_documents, is_document
+from resources.pages.documents.folder import Document, LeftOut, find_documents
 from resources.pages.documents.pdf import DPI, is_pdf
 from resources.pages.documents.rendered import Rendered
 from resources.pages.hub_dataset import download, role
@@ -177,8 +177,11 @@ def _find(source: str, place: CorpusPlace, progress: Progress) -> _Source:
     if folder.is_dir():
         return _find_in_folder(folder)
     if folder.is_file():
-        if is_document(folder):
-            return _Source(source, [], find_documents(folder).documents)
+        found = find_documents(folder)
+        if found.documents:
+            return _Source(source, [], found.documents)
+        if folder.suffix not in _FORMATS:
+            raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
         return _Source(source, _page_files([folder], source))
     if _HUB_ID.fullmatch(source) and isinstance(folder, Path) and not folder.parent.is_dir():
         corpus = download(source, progress)

@@ -7,6 +7,7 @@ network and imports nothing heavy; one that nodes share on object storage is one
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -132,10 +133,15 @@ class Manifest(_Entry):
 
     def shard(self, key: str) -> Shard:
         """The shard of a partition key. Raises `SourceError`."""
-        for shard in self.shards:
-            if shard.key == key:
-                return shard
-        raise SourceError(f"there is no {key}: the corpus has {self.shards[0].key} to {self.shards[-1].key}")
+        try:
+            return self._by_key[key]
+        except KeyError:
+            first, last = self.shards[0].key, self.shards[-1].key
+            raise SourceError(f"there is no {key}: the corpus has {first} to {last}") from None
+
+    @cached_property
+    def _by_key(self) -> dict[str, Shard]:
+        return {shard.key: shard for shard in self.shards}
 
     @property
     def location(self) -> str:

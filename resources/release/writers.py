@@ -37,5 +37,6 @@ def wait(root: Path, seconds: float) -> bool:
 
 
 def _folder(root: Path) -> Path:
-    """Beside the release, so that it is no part of it."""
-    return root.with_name(f"{root.name}.locks")
+    """Beside the release, so that it is no part of it. A release may be called `.` by whoever is in its folder."""
+    whole = root.resolve()
+    return whole.parent / f"{whole.name}.locks"

@@ -45,6 +45,7 @@ def _analysed(texts: Iterable[str]) -> "Iterator[list[Token]]":
     return cast("Iterator[list[Token]]", _kiwi().tokenize(composed))
 
 
+@cache
 def tokenizer() -> dict[str, str]:
     """What decides the tokens besides this module's code."""
     return {package: version(package) for package in ("kiwipiepy", "kiwipiepy_model")} | {"dictionary": "single words"}

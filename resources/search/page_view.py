@@ -8,13 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.errors import StoreError
 from resources.fingerprints import fingerprint
 from resources.layout.regions import Task
 from resources.recognition.read_regions import KINDS, region_texts
 from resources.search.arrow_cache import ArrowCache
 from resources.search.search_options import Where
 from resources.search.tables import SearchedTables
+from resources.store.columns import lacking
 from resources.store.corpus_tables import TABLES
+from resources.store.table import Table
 from resources.store.table_source import IsOfCorpus
 from resources.texts.plain_text import page_text
 
@@ -125,8 +128,8 @@ class Pages:
 
 def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
     pages, readings = TABLES.pages.name, TABLES.readings.name
-    known = store.read(pages, shard, _PAGE_COLUMNS).to_pylist() if pages in used else []
-    read = store.read(readings, shard, ["page_id", "regions"]).to_pylist() if readings in used else []
+    known = _rows(store, TABLES.pages, shard, _PAGE_COLUMNS) if pages in used else []
+    read = _rows(store, TABLES.readings, shard, ["page_id", "regions"]) if readings in used else []
     regions = {row["page_id"]: list(_regions(row["regions"] or ())) for row in read}
     places = {row["page_id"]: row for row in known}
     rows = [
@@ -140,6 +143,14 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
         for page_id in dict.fromkeys([*places, *regions])
     ]
     return pa.Table.from_pylist(rows, _PAGES)
+
+
+def _rows(store: SearchedTables, table: Table, shard: str, columns: list[str]) -> list[dict[str, Any]]:
+    """Raises `StoreError`, also for a table that lacks a column or a field of one."""
+    read = store.read(table.name, shard, columns)
+    if lost := lacking(read.schema, columns, table.schema if isinstance(table.schema, pa.Schema) else None):
+        raise StoreError(f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`")
+    return read.to_pylist()
 
 
 def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:

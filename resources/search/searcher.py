@@ -152,6 +152,20 @@ class Searcher:
         with self._lock:
             return self._lookup.refreshed(kind, self._look())[0]
 
+    def asks_words(self, mode: Mode | None = None) -> bool:
+        """Whether a search by `mode` ranks by words. Raises `CannotSearch`."""
+        with self._lock:
+            return self._chosen(mode or self._mode)[0] in _WITH_WORDS
+
+    def words_are_known(self) -> bool:
+        """Whether a search by words has nothing to find out about the texts as they are now. Raises `CannotSearch`."""
+        return self._words.is_open(self._texts_now(self._look())[0])
+
+    @property
+    def words_found(self) -> tuple[int, int] | None:
+        """Shards whose words are known, and all of them, while those of many pages are found; None at other times."""
+        return self._words.found
+
     def words(self) -> Words:
         """The words of the texts as they are now. Raises `CannotSearch`."""
         with self._words_lock:
@@ -223,6 +237,11 @@ class Searcher:
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
         """The words of the texts as they are now, and notes of what is left out. Raises `CannotSearch`."""
+        versions, notes = self._texts_now(is_of_corpus)
+        return self._words.refreshed(versions), notes
+
+    def _texts_now(self, is_of_corpus: IsOfCorpus) -> tuple[dict[str, str], list[str]]:
+        """The versions of the tables of texts by shard, and notes of what is left out. Raises `CannotSearch`."""
         published = self._store.published(TEXTS)
         made = [shard for shard in self._shards if shard in published]
         if not made:
@@ -230,8 +249,8 @@ class Searcher:
         of_corpus = [shard for shard in made if is_of_corpus(TEXTS, shard)]
         if not of_corpus:
             raise CannotSearch(f"the texts are of another corpus than the indexed one: materialize {TEXTS}")
-        words = self._words.refreshed({shard: published[shard] for shard in of_corpus})
-        return words, left_out("texts", self._shards, made, of_corpus)
+        versions = {shard: published[shard] for shard in of_corpus}
+        return versions, left_out("texts", self._shards, made, of_corpus)
 
     def _searched_pages(self, where: Where, views: PageViews) -> Pages | None:
         """The ids of the pages of a shard that are searched; None where all of all shards are."""

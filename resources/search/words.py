@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.fingerprints import fingerprint
+from resources.printable import counted
 from resources.retrieval import morphemes
 from resources.retrieval.bm25 import Bm25, Bm25Index
 from resources.retrieval.token_tables import TOKENS, made_from, tokenised
@@ -24,7 +25,7 @@ TEXTS = TABLES.texts.name
 _ALL = "all"
 """The index is of all shards: how rare a word is depends on each of them."""
 _MANY = 500
-"""Pages of a shard whose words take some seconds to find: a person is told."""
+"""Pages whose words take some seconds to find: a person is told."""
 _SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
 
 
@@ -86,26 +87,42 @@ class Words:
 
 
 class WordLookup:
-    """The words of the tables as they are at the time of the call. `say` is told what takes long."""
+    """The words of the tables as they are at the time of the call. `say` is told what takes long.
+
+    `found` are the shards whose words are known and all of them, while those of many pages are found.
+    """
 
     def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None]) -> None:
         self._store, self._cache, self._say = store, cache, say
         self._open: tuple[str, Words] | None = None
+        self.found: tuple[int, int] | None = None
+        self._unknown = 0
+
+    def is_open(self, versions: Mapping[str, str]) -> bool:
+        """Whether `refreshed` has nothing to do."""
+        return self._open is not None and self._open[0] == _version(versions)
 
     def refreshed(self, versions: Mapping[str, str]) -> Words:
         """The words of the shards whose tables of texts have these versions, in their order."""
-        tokenizer = [morphemes.VERSION.number, morphemes.tokenizer()]
-        version = fingerprint([list(versions.items()), tokenizer])
+        version = _version(versions)
         if self._open is None or self._open[0] != version:
-            table = self._cache.get("words", _ALL, version, lambda: self._made(versions, tokenizer))
+            try:
+                table = self._cache.get("words", _ALL, version, lambda: self._made(versions))
+            finally:
+                self.found = None
             self._open = version, Words(table)
         return self._open[1]
 
-    def _made(self, versions: Mapping[str, str], tokenizer: list[object]) -> pa.Table:
+    def _made(self, versions: Mapping[str, str]) -> pa.Table:
         bm25, shards, page_ids = Bm25(), [], []
-        for shard, version in versions.items():
-            stamp = fingerprint([version, tokenizer])
-            table = self._cache.get("tokens", shard, stamp, lambda shard=shard: self._tokens(shard))
+        self._unknown = 0
+        for at, (shard, version) in enumerate(versions.items()):
+            if len(page_ids) >= _MANY:
+                self.found = at, len(versions)
+            stamp = fingerprint([version, _tokenizer()])
+            table = self._cache.get(
+                "tokens", shard, stamp, lambda shard=shard, at=at: self._tokens(shard, at, len(versions))
+            )
             for page, tokens in enumerate(table["tokens"], len(page_ids)):
                 bm25.add(page, tokens.as_py())
             page_ids += table["page_id"].to_pylist()
@@ -114,11 +131,25 @@ class WordLookup:
         index = index.append_column("page_ids", pa.array([page_ids], pa.large_list(pa.string())))
         return index.append_column("shards", pa.array([shards], _SHARDS))
 
-    def _tokens(self, shard: str) -> pa.Table:
-        """The words of a shard's pages, as `retrieval_scores` found them where they are of these texts."""
+    def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
+        """The words of a shard's pages, as `retrieval_scores` found them where they are of these texts.
+
+        `at` is the number of the shard from 0, of all `shards`.
+        """
         texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
         if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == made_from(texts):
             return self._store.read(TOKENS, shard)
-        if texts.num_rows >= _MANY:
-            self._say(f"finding the words of {texts.num_rows:,} pages of {shard}, once")
+        self._unknown += texts.num_rows
+        if self._unknown >= _MANY:
+            self.found = at, shards
+            self._say(f"finding the words of the pages, once for these texts: {shard} of {counted(shards, 'shard')}")
         return tokenised(texts)
+
+
+def _version(versions: Mapping[str, str]) -> str:
+    """Of the words of tables of texts of these versions."""
+    return fingerprint([list(versions.items()), _tokenizer()])
+
+
+def _tokenizer() -> list[object]:
+    return [morphemes.VERSION.number, morphemes.tokenizer()]

@@ -3,9 +3,7 @@
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from rich.console import Console
 
 from kopub_assets.running.execution import shard_ranges
 from kopub_assets.running.forecast import Forecast, Stage
+from kopub_cli.dagster_home import prepared
 from kopub_cli.display.run_display import RunDisplay
 from kopub_cli.run import run_assets
 from resources.config.configured import configured
@@ -22,8 +21,10 @@ from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
 from tests.doubles.engines import SlowReader
+from tests.support import forked
 from tests.support.commands import kopub
 from tests.support.corpora import pages, write_corpus
+from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform
 
 KEYS = [f"shard_{number:02d}" for number in range(6)]
@@ -217,6 +218,7 @@ def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platfor
         ("ocr_result", "", r"there is no asset ocr_result .*; did you mean ocr_results\?"),
         ("raw_pages", "shard_0", r"there is no shard shard_0 \(there is shard_00, shard_01\); did you mean"),
         ("raw_pages", "shard_01...shard_00", "the first shard comes after the last"),
+        ("raw_pages", "shard_01...", r"a range has two ends, as shard_00\.\.\.shard_01"),
     ],
 )
 def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, message: str) -> None:
@@ -227,23 +229,20 @@ def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, m
 @pytest.mark.services
 def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
     write_corpus(tmp_path / "source", [pages("a_1")])
+    make_dagster_home(tmp_path / "home" / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "run", str(tmp_path / "source")]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, process_group=0
-    )
-    assert running.stdout is not None
-    for line in running.stdout:
-        if line.startswith("raw_pages"):
-            running.send_signal(signal.SIGINT)
-            break
-    _, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (
+    with forked.started(["kopub", "run", str(tmp_path / "source")], environment) as running:
+        while running.at_work and "\nraw_pages" not in running.said:
+            time.sleep(0.01)
+        running.interrupt()
+        stopped = running.ended(60)
+    assert (stopped.returncode, stopped.stderr) == (
         130,
         "stopped; finished pages are kept: run the same command again to go on\n",
     )
     kept = (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns
-    again = subprocess.run([*command[:-1]], capture_output=True, text=True, env=environment, check=True)
+    again = forked.run(["kopub", "run", "--asset", "raw_pages", "--asset", "layout_regions"], environment)
+    assert again.returncode == 0, again.stderr
     assert "raw_pages: 0 of 0 rows made" in again.stdout
     assert (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns == kept
 
@@ -252,3 +251,14 @@ def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:
     for words, said in ((["-h"], "run "), (["plan", "-h"], "--set"), (["--version"], "kopub ")):
         done = kopub({"KOPUB_HOME": str(tmp_path)}, *words)
         assert (done.returncode, said in done.stdout) == (0, True), words
+
+
+def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
+    assert (prepared(tmp_path / "new") / "dagster.yaml").read_text().count("enabled: false")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "history").touch()
+    assert not (prepared(tmp_path / "old") / "dagster.yaml").exists()
+    (tmp_path / "file").touch()
+    for wrong, line in ((Path("near"), "wants the whole path"), (tmp_path / "file", "is a file: name a folder")):
+        with pytest.raises(KopubError, match=line):
+            prepared(wrong)

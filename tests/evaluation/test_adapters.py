@@ -359,7 +359,9 @@ def test_what_a_folder_lacks_is_named_with_where_to_get_it(tmp_path: Path):
         assert all(part in str(caught.value) for part in (adapter.expects, adapter.source, adapter.licence))
         with pytest.raises(SourceError, match="is no folder"):
             load(name, tmp_path / "missing")
-    with pytest.raises(ConfigError, match=r"omnidocbnech is no benchmark; did you mean omnidocbench\?"):
+    with pytest.raises(
+        ConfigError, match=r"omnidocbnech is no benchmark \(there are .*\); did you mean omnidocbench\?"
+    ):
         load("omnidocbnech", tmp_path)
 
 

@@ -152,6 +152,9 @@ def test_a_folder_without_documents_says_what_was_left_out(folder: SourceFolder)
     folder.put("계약.hwp", b"x")
     with pytest.raises(SourceError, match=r"no PDF and no image; left out: 계약\.hwp \(an office file: save it as PDF"):
         folder.index()
+    folder.source /= "계약.hwp"
+    with pytest.raises(SourceError, match=r"계약\.hwp is no file of pages: an office file: save it as PDF"):
+        folder.index()
 
 
 def test_images_beside_shards_are_left_out_and_pdfs_refused(folder: SourceFolder, tmp_path: Path) -> None:

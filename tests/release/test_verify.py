@@ -58,6 +58,13 @@ def test_a_sound_release_has_no_problems(folder: Path):
     assert list(verify(folder)) == []
 
 
+def test_a_release_may_be_the_folder_one_is_in(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+    assert list(verify(Path("."), load=False)) == []
+    monkeypatch.chdir(folder.parent)
+    assert "is no release" in next(iter(verify(Path("."))))
+
+
 def test_a_release_without_queries_or_pictures_is_sound(tmp_path: Path):
     made = page_tables(0)
     release_of(tmp_path / "r", type(made)(**{**made.tables, "query_embeddings": made.query_embeddings.slice(0, 0)}))

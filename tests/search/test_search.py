@@ -20,6 +20,7 @@ from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText
+from resources.search import words
 from resources.search.answers import CannotSearch, as_json
 from resources.search.highlight import LONGEST, QueryWords, best_passage
 from resources.search.nearest import ShardVectors, Vectors
@@ -372,6 +373,17 @@ def test_two_processes_share_the_folder(tmp_path: Path):
     with ThreadPoolExecutor() as at_once:
         both = list(at_once.map(lambda _: forked.run(["python", "-c", code, str(platform.home)], os.environ), range(2)))
     assert [process.stdout for process in both] == ["a_1\n", "a_1\n"]
+
+
+def test_words_that_take_long_are_told_and_found_once(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(words, "_MANY", 2)
+    said: list[str] = []
+    for _ in range(2):
+        Searcher(platform.store, ["shard_00", "shard_01"], None, "cpu", tmp_path, say=said.append).words()
+    about = "finding the words of the pages, once for these texts: shard_0{} of 2 shards"
+    assert said == [about.format(0), about.format(1)]
 
 
 def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path: Path):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
+from resources.files import write_new
 from resources.store.shard_store import ShardStore
 from tests.doubles.full_disk import FullDisk
 
@@ -186,3 +187,13 @@ def test_what_a_killed_writer_left_in_a_log_is_removed_after_a_day(tmp_path: Pat
     os.utime(old, (0, 0))
     log.append(table(2))
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_disk_that_is_only_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(StoreError, match=r"was not written \(Read-only file system\)"):
+        write_new(tmp_path / "a.parquet", pa.py_buffer(b""))

@@ -103,6 +103,17 @@ def test_what_it_will_cost_is_what_it_cost(platform: Platform):
     assert plans(platform)["parsed_texts"].gpu_seconds_at_most == 0
 
 
+def test_another_engine_is_expected_to_take_what_it_says_itself(platform: Platform):
+    class OtherReader(TwoGpuReader):
+        code_version: ClassVar[CodeVersion] = CodeVersion("recognition.other", {1: "the first release"})
+        typical_seconds: ClassVar[float] = 3.0
+
+    diary = str(platform.home / "recognition.diary")
+    platform.engines["recognition"] = configured(OtherReader, diary=diary, prompt="read")
+    plan = plans(platform)["ocr_results"]
+    assert (plan.seconds, plan.gpu_seconds, plan.measured) == (pytest.approx(15), pytest.approx(30), False)
+
+
 def test_other_engine_other_dimension_other_page_other_parent(platform: Platform):
     platform.engines["embedding"] = UnitEmbedder(dim=8)
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), revision="r2")
@@ -352,7 +363,6 @@ def test_a_night_may_begin_in_the_evening_and_yaml_writes_it_without_quotes(at: 
         (4.3, 4.9, "4.3 - 4.9 s"),
         (30.0, 600.0, "30 s - 10 min"),
         (5.0, 5.0, "5.0 s"),
-        (None, 5.0, "?"),
     ],
 )
 def test_a_range_names_its_unit_once(least: float | None, most: float, shown: str):

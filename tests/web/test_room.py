@@ -4,14 +4,18 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import ClassVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
 import kopub_web.room
 from kopub_cli.indexed_corpus import corpus_check
+from kopub_web import words_ahead
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.code_version import CodeVersion
@@ -24,6 +28,8 @@ from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
+from resources.retrieval.token_tables import tokenised
+from resources.search import words
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.corpora import page_image, pages, query
@@ -70,7 +76,7 @@ class Scribe(Recognizer):
             said = {"table": self.table, "text": self.text}
             texts = [RegionText(r.index, r.label, said.get(r.label, "")) for r in regions]
             if page.page_id == self.partly:
-                texts[-1] = RegionText(2, "text", "", State.FAILED, "it repeats itself")
+                texts[-1] = RegionText(2, "text", "", State.FAILED, "the answer was cut off")
             cut = Crop(f"crops/{page.page_id}_1.jpg", BOXES["image"], "image", page_image(1, format="JPEG"))
             yield page_reading(page.page_id, texts, [cut])
 
@@ -226,7 +232,7 @@ def test_a_region_is_cut_out_of_its_page(troubled: Platform):
     ("kind", "page_id", "why"),
     [
         ("doubtful", "a_1", "of the characters are broken"),
-        ("partial", "a_2", "it repeats itself"),
+        ("partial", "a_2", "the answer was cut off"),
         ("failed", "a_3", "asked to fail"),
         ("quarantined", "b_2", "not a PNG, JPEG, WEBP, TIFF image"),
     ],
@@ -235,6 +241,22 @@ def test_pages_to_look_at_are_listed_with_the_reason(troubled: Platform, kind: s
     listed = browser(troubled).get(f"/pages?kind={kind}").text
     assert why in listed
     assert f'href="/page?id={page_id}&amp;walk={kind}"' in listed
+
+
+def test_reasons_are_told_in_korean_wherever_they_stand(troubled: Platform):
+    page = browser(troubled)
+    cut, picture = "답이 도중에 끊겼습니다", "PNG, JPEG, WEBP, TIFF 그림이 아닙니다"
+    for address, why in (
+        ("/pages?kind=partial", f"2번 영역(글): {cut}"),
+        ("/page?id=a_2", cut),
+        ("/page?id=a_2&view=history", f"2번 영역(글): {cut}"),
+        ("/pages?kind=quarantined", picture),
+        ("/page?id=b_2", picture),
+    ):
+        shown = plain(page.get(address, headers={"Accept-Language": "ko"}).text)
+        assert why in shown
+        assert "cut off" not in shown
+        assert "not a PNG" not in shown
 
 
 def test_a_list_is_walked_through_page_by_page(troubled: Platform):
@@ -414,6 +436,43 @@ def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
     shown = page.get("/page?id=a_1")
     assert (shown.status_code, "cannot be read" in shown.text) == (500, True)
     assert page.get("/documents").status_code == 200
+
+
+def test_a_table_of_another_release_is_said_in_one_line(tmp_path: Path):
+    platform = made(tmp_path)
+    path = tmp_path / "store" / "ocr_results" / "shard_00.parquet"
+    table = pq.read_table(path)
+    regions = [[{k: v for k, v in r.items() if k != "origin"} for r in row] for row in table["regions"].to_pylist()]
+    table = table.set_column(table.schema.get_field_index("regions"), "regions", pa.array(regions))
+    pq.write_table(table, path)
+    page = browser(platform)
+    for address in ("/page?id=a_1", "/search?q=화면&mode=bm25"):
+        said = page.get(address).text
+        assert "ocr_results of shard_00 has no regions.origin, as another release made it: delete " in said
+        assert "kopub run" in said
+
+
+def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    go = Event()
+
+    def slowly(texts: pa.Table) -> pa.Table:
+        go.wait(30)
+        return tokenised(texts)
+
+    monkeypatch.setattr(words, "tokenised", slowly)
+    monkeypatch.setattr(words, "_MANY", 2)
+    monkeypatch.setattr(words_ahead, "_PATIENCE", 0.05)
+    page = browser(made(tmp_path))
+    asked = "/search?q=화면&mode=bm25"
+    waiting = page.get(asked).text
+    assert "0 of 2 shards so far" in waiting
+    assert '<meta http-equiv="refresh" content="3">' in waiting
+    assert page.get("/page?id=a_1").status_code == 200
+    go.set()
+    monkeypatch.setattr(words_ahead, "_PATIENCE", 30.0)
+    answered = page.get(asked).text
+    assert 'http-equiv="refresh"' not in answered
+    assert 'id="a_1"' in answered
 
 
 def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -85,13 +85,8 @@ def find_documents(source: SourcePath) -> Found:
     return Found(documents, left_out)
 
 
-def is_document(path: SourcePath) -> bool:
-    """Whether a path is that of a PDF or an image. A broken link counts as one: it is reported as unreadable."""
-    return _no_document(path) is None
-
-
 def _no_document(path: SourcePath) -> str | None:
-    """Why a file or folder is no document; None when it is one."""
+    """Why a file or folder is no document; None when it is one. A broken link is one: it is reported as unreadable."""
     suffix = path.suffix.lower()
     if path.name[0] == ".":
         return "hidden"

@@ -1,0 +1,66 @@
+"""What `kopub run` would take: the same figure in the plan, before a run, and at its beginning."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kopub_assets.running.forecast import Forecast, Stage
+from kopub_cli.display.durations import duration
+from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES
+
+if TYPE_CHECKING:
+    from kopub_assets.upgrades.stale_scan import Survey
+    from resources.config.settings import Settings
+
+_SCORES_SECONDS = 3.0
+"""What measuring queries takes besides the pages."""
+_RELEASE_SECONDS = 2.0
+"""What the card and the verification of a release take, however few its pages."""
+_STEP_SECONDS = 0.15
+_SHARD_SECONDS = 0.02
+"""What Dagster takes for a step, and for each of its shards."""
+
+
+def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
+    """What is likely to be computed of `assets` in a run over `shards`, and what it is likely to take."""
+    from kopub_assets.upgrades.plan import Standing
+
+    costs = scan.costs([name for name in assets if name in scan.assets])
+    manifest = settings.corpus.manifest
+    stages = []
+    for name in assets:
+        if name not in scan.assets:
+            seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
+            stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
+            continue
+        made, declared = scan.tables[name], scan.assets[name]
+        likely = {}
+        for shard in shards:
+            rows = declared.expected_rows(shard, made[shard].rows if shard in made else None)
+            likely[shard] = 0 if scan.standings[name][shard] is Standing.CURRENT else rows
+        typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
+        mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
+        more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
+        weights = {shard: typical[shard] / mean for shard in likely}
+        stages.append(Stage(name, likely, costs[name].seconds, costs[name].measured, more, weights))
+    return Forecast(stages)
+
+
+def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
+    """Of `kopub run` without an option."""
+    scores = [SCORES.name, *([OCR_SCORES.name] if settings.corpus.gold is not None else [])]
+    return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
+
+
+def about(forecast: Forecast) -> str:
+    """`about 20 s, by what rows cost so far`."""
+    return f"about {duration(forecast.remaining(0.0))}, by what rows cost {so_far(is_measured(forecast))}"
+
+
+def is_measured(forecast: Forecast) -> bool:
+    """Whether every row that is likely to be computed is of an engine that made rows here before."""
+    return all(stage.measured or not stage.rows for stage in forecast.stages.values())
+
+
+def so_far(measured: bool) -> str:
+    """Where the cost of a row is known from."""
+    return "so far" if measured else "elsewhere"
