@@ -187,6 +187,26 @@ def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     assert fs.find(f"{path}/.locks") == []
 
 
+def test_of_two_that_publish_at_once_one_after_the_other_is_whole(root: str, server: S3Double, tmp_path: Path):
+    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    for name, count in (("one", 3), ("two", 5)):
+        release_of(tmp_path / name, page_tables(0, pages=count))
+    both = [
+        CONTEXT.Process(target=_publish, args=(server.environment, target, str(tmp_path / name)))
+        for name in ("one", "two")
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+    assert [each.exitcode for each in both] == [0, 0]
+    PublishedRelease.at(target).download(tmp_path / "now")
+    assert contents(tmp_path / "now") in (contents(tmp_path / "one"), contents(tmp_path / "two"))
+    fs, path = fsspec.core.url_to_fs(target)
+    assert fs.find(f"{path}/.locks") == []
+    assert len(fs.ls(f"{path}/versions", refresh=True)) == 2
+
+
 class Killed(BaseException):
     """As a kill: nothing of the process's own runs after it."""
 
