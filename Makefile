@@ -24,7 +24,7 @@ demo: setup ## Build all assets from the samples (or your indexed corpus) and sh
 	@$(BIN)/kopub status
 
 ui: setup ## The Dagster UI on http://127.0.0.1:3000
-	$(BIN)/dagster dev -w workspace.yaml
+	@PYTHONWARNINGS='ignore:Function' $(BIN)/dagster dev -w workspace.yaml
 
 test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(KEPT) $(BIN)/python -m pytest $(PARALLEL)

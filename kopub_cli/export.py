@@ -32,13 +32,18 @@ def export(
             documents = _documents(settings, out, formats)
         _say(_shown(folder), documents)
         return
+    from kopub_assets.graph import GRAPH
     from resources.release.base import ASSETS
     from resources.release.export import MARKER as OF_TABLES
     from resources.release.export import export as export_tables
+    from resources.store.corpus_tables import FIGURE_TABLES
 
-    require_indexed(settings, ASSETS)
+    keys = settings.corpus.manifest.keys
+    wanted = [table.name for table in FIGURE_TABLES if table.name in GRAPH.on(settings.resources).names]
+    figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
+    require_indexed(settings, [*ASSETS, *figures])
     with _made(folder, OF_TABLES) as out:
-        done = export_tables(settings.store, settings.corpus.manifest.keys, out)
+        done = export_tables(settings.store, keys, out, figures)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     typer.echo(f"{_shown(folder)}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
 

@@ -66,12 +66,13 @@ class Texts:
         return said, "en"
 
     def _filled(self, told: str, found: re.Match[str]) -> str:
-        """A sentence with the numbers of the English one, and what it says of a reason or a label in this language."""
+        """A sentence with the values of the English one, of which reasons and our own words are in this language."""
         values = found.groupdict()
         numbers = [value for name, value in values.items() if name.startswith("_")]
-        for name, say in (("reason", lambda said: self._reason(said)[0]), ("label", lambda of: self.word("label", of))):
-            if name in values:
-                values[name] = say(values[name])
+        for name in values.keys() & {"label", "by"}:
+            values[name] = self.word(name, values[name])
+        if "reason" in values:
+            values["reason"] = self._reason(values["reason"])[0]
         return told.format(*numbers, **values)
 
     @property

@@ -95,7 +95,8 @@ def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
 
     Without its parents: a selection of what follows one of them would name it, and Dagster refuses to make it.
     """
-    description = f"Off: {why}.\n\n{inspect.getdoc(asset)}"
+    left_out = "*Materialize all* leaves it out, and a backfill that is asked of the API must not name it."
+    description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
     return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kopub_web.languages import LANGUAGES, language_of, texts
 from resources.layout.regions import LABELS
+from resources.search.search_options import Mode
 from resources.states import State
 from tests.support.reasons import reasons
 
@@ -44,11 +45,12 @@ def test_korean_texts_are_korean():
             assert re.search("[가-힣]", form) or key.startswith(("pager.", "history.row")), key
 
 
-def test_every_state_and_label_has_a_word():
+def test_every_state_label_and_way_of_searching_has_a_word():
     for language in LANGUAGES:
         forms = texts(language).forms
         assert {f"state.{state}" for state in State} <= set(forms)
         assert {f"label.{label}" for label in LABELS} <= set(forms)
+        assert {f"by.{mode}" for mode in Mode if mode is not Mode.AUTO} <= set(forms)
 
 
 def _values(text: object) -> set[str]:
@@ -86,6 +88,10 @@ def test_every_reason_that_the_code_gives_is_known_in_korean():
         ),
         ("no region was found on a page with ink (0.42%)", "쪽에 인쇄된 것이 있으나(0.42%) 영역을 찾지 못했습니다"),
         ("HTTP 503: busy; wait (after 5 attempts)", "HTTP 503: busy; wait (5번 시도)"),
+        (
+            "2 of 35 shards have no figure vectors yet",
+            "샤드 35개 가운데 2개는 아직 그림과 차트 벡터가 없어 찾지 않았습니다",
+        ),
         ("the page cannot be drawn: {0} {x}", "PDF에서 이 쪽을 그릴 수 없습니다: {0} {x}"),
     ],
 )
