@@ -25,7 +25,7 @@ def reasons() -> dict[str, str]:
     """Every reason, with a 7 for each value in it, and where it stands."""
     files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
     return {
-        text: f"{path.relative_to(ROOT)}:{node.lineno}"
+        text: f"{path.relative_to(ROOT)}:{expression.lineno}"
         for path in files
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         for expression in (*_said(node), *(() if _FILES in path.parts else _named(node)))
