@@ -6,6 +6,8 @@ DAGSTER_HOME ?= $(CURDIR)/.dagster
 export DAGSTER_HOME
 # The files of tests are spread over the cores; tests/conftest.py keeps those that wait for other processes together.
 PARALLEL := --numprocesses logical --maxprocesses 8 --dist loadgroup
+# Compiled modules are kept, whatever the environment says: each of the many processes would compile them anew.
+KEPT := PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui test test-fast check lock lock-recipes clean
@@ -25,10 +27,10 @@ ui: setup ## The Dagster UI on http://127.0.0.1:3000
 	@PYTHONWARNINGS='ignore:Function' $(BIN)/dagster dev -w workspace.yaml
 
 test: setup ## The tests; those of the GPU engines run when torch is installed
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(KEPT) $(BIN)/python -m pytest $(PARALLEL)
 
 test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
+	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
 
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
 check: setup ## Lint, types, layers, locked recipes, and that the definitions load

@@ -25,6 +25,7 @@ from resources.printable import quoted
 from resources.states import LOST
 from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
+from resources.urls import is_url
 
 
 def read(path: str | os.PathLike[str], *, profile: str | None = None) -> Document:
@@ -34,6 +35,8 @@ def read(path: str | os.PathLike[str], *, profile: str | None = None) -> Documen
     on a corpus of this file alone; what they make is removed with the result. A page that could not be read has its
     state and reason. Raises `KopubError`, one line: for a file that is no document, and where no page could be read.
     """
+    if is_url(os.fspath(path)):
+        raise SourceError(f"{quoted(os.fspath(path), 200)} is a URL: name an image or a PDF of this machine")
     source = Path(path).expanduser().absolute()
     _require_document(source)
     home = Path(tempfile.mkdtemp(prefix="kopub-read-"))

@@ -36,8 +36,9 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
     """
     if isinstance(source, HomeSource):
         settings = _settings(source.home, profile)
-        corpus, store = configured(Corpus, home=str(source.home)), ShardStore(url=source.store.url)
-        return home_searcher(settings, corpus, store, _unsaid), []
+        place = source.corpus
+        corpus = configured(Corpus, home=str(place.home), url=place.url, cache_gb=place.cache_gb)
+        return home_searcher(settings, corpus, ShardStore(url=source.store.url), _unsaid), []
     assert isinstance(source, ReleaseSource)
     return _release_searcher(source, profile)
 

@@ -1,11 +1,11 @@
 """The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dagster as dg
 import pyarrow as pa
@@ -28,7 +28,7 @@ from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.progress import watcher
 from resources.code_version import CodeVersion
 from resources.engine import Engine
-from resources.errors import GateClosed
+from resources.errors import GateClosed, SourceError, StoreError
 from resources.pages.corpus import Corpus
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card.describe import describe
@@ -38,10 +38,13 @@ from resources.release.dataset.released_files import list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
 from resources.release.local import LocalRelease
+from resources.release.published import publish_to
+from resources.release.replacing import on_this_machine, replace
 from resources.release.verify import verify
 from resources.states import LOST
 from resources.store import ledger, schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
+from resources.store.footer_cache import FooterCache
 from resources.store.table import Table
 from resources.store.table_source import SOURCE
 
@@ -49,6 +52,10 @@ EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is i
 VERIFIED = Check("verified", "Files, hashes, counts, columns and joins are right, and it loads.")
 PUBLISH_TAG = "kopub/publish"
 """Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
+
+
+def _unchecked(folder: Path) -> None:
+    """For a release that is looked at when it is in place."""
 
 
 class Publishing(dg.Config):
@@ -61,6 +68,7 @@ class Publishing(dg.Config):
 class HfRelease(ShardAsset):
     """The released files of a shard, with their hashes; the card is written last, from what the release holds.
 
+    They are staged, and one run puts the release in place as a whole, with the shards that other nodes released.
     `datasets.load_dataset(folder, config)` opens it. Nothing leaves this machine unless the profile
     names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
     """
@@ -88,6 +96,11 @@ class HfRelease(ShardAsset):
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
     config: ClassVar[type[dg.Config] | None] = Publishing
 
+    def __init__(self, resources: Mapping[str, Any]) -> None:
+        super().__init__(resources)
+        self._made: dict[str, dict[str, str]] = {}
+        """By shard, the hashes of the files that this run released."""
+
     def expected_rows(self, shard: str, made: int | None) -> int:
         of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
         return len(CONFIGS) + of_figures if made is None else made
@@ -96,22 +109,18 @@ class HfRelease(ShardAsset):
         started = time.monotonic()
         with self.store.exclusive(self.name, shard):
             stamp = self.provenance(shard)
-            runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
-            tables = ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
-            pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
-            missing = f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
-            problem = missing if known != pages else self._of_another_corpus(shard)
-            run.problems.note(EVERY_PAGE_RELEASED.name, shard, problem)
+            tables = self._tables(shard)
+            run.problems.note(EVERY_PAGE_RELEASED.name, shard, self._problem(shard, tables))
             run.problems.note(VERIFIED.name, shard, None)
             run.problems.stop_at(shard)
-            with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
-                files = self.engine.publish(shard, tables, images)
+            files = self._stage(shard, tables)
             before = set(self.store.read(self.name, shard)["sha256"].to_pylist()) if self._has(shard) else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
             self.store.update(self.name, shard, table, stamp.metadata(table))
             account = Account(self.store, self.name, run.run_id, self.own_recipe, gpus=0)
             account.enter(shard, Work(written, [], time.monotonic() - started))
+        self._made[shard] = {file.path: file.sha256 for file in files}
         watcher().planned(self.name, shard, len(written))
         for _ in written:
             watcher().computed(self.name, shard)
@@ -120,21 +129,27 @@ class HfRelease(ShardAsset):
         return Finished(stamp.recipe, _files(files, len(written)))
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
-        """Write the card, verify the release, and push it where that is asked for.
+        """Put the release in place as one, verified, publish it where it lies elsewhere, and push it where that is
+        asked for.
 
         What is said of a release depends on what this run put into it, so the card comes last.
         """
-        about = self.about()
-        self.engine.finish(about)
-        folder = Path(self.engine.folder)
         anew = any(made.metadata["computed"] for made in finished.values())
-        if found := list(verify(folder, finished.keys(), load=anew)):
-            for shard in finished:
-                run.problems.note(VERIFIED.name, shard, "; ".join(found))
-            raise GateClosed("; ".join(found))
-        closed = fitness(list_parts(folder), about).closed
+
+        def verified(folder: Path) -> None:
+            if found := list(verify(folder, finished.keys(), load=anew)):
+                for shard in finished:
+                    run.problems.note(VERIFIED.name, shard, "; ".join(found))
+                raise GateClosed("; ".join(found))
+
+        about = self.replace_release(run.log, run.warn, verified)
+        closed = fitness(list_parts(self.engine.root), about).closed
         for made in finished.values():
             made.metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
+        if self.engine.url is not None:
+            published = publish_to(self.engine.url, self.engine.root, run.log)
+            for made in finished.values():
+                made.metadata["published"] = published or "not yet: shards of the corpus are not released"
         if not (run.config.push or run.has_tag(PUBLISH_TAG)):
             return
         if len(finished) < len(run.shards):
@@ -143,6 +158,64 @@ class HfRelease(ShardAsset):
         pushed = publish(about, self.engine, self.resources["hub"], self.store, run.config.tag or None, run.log)
         for made in finished.values():
             made.metadata.update(_push(pushed))
+
+    def replace_release(
+        self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _unchecked
+    ) -> ReleaseDescription:
+        """Make the release whole of the shared tables, and put it in place once `check` raises nothing; what it says.
+
+        A shard that another node released is made here from its tables, once all shards are released somewhere.
+        Raises `StoreError` and what `check` raises; the release before stays then.
+        """
+        keys = self.corpus.manifest.keys
+        footers = FooterCache(self.store).tables(self.name)
+        files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
+        here = on_this_machine(self.engine, files)
+        if len(files) == len(keys):
+            for shard in files.keys() - set(here.current):
+                files[shard] = self._bring_in(shard, log, warn)
+            here = on_this_machine(self.engine, files)
+        released = {*here.current, *here.older}
+        about = self.about({shard: footers[shard].made_from for shard in files if shard in released})
+        replace(self.engine, about, files, check)
+        return about
+
+    def _bring_in(self, shard: str, log: Callable[[str], None], warn: Callable[[str], None]) -> dict[str, str]:
+        """Stage the files of a shard that another node released; those that its table of released files has."""
+        with self.store.exclusive(self.name, shard):
+            wanted = self._listed(shard)
+            try:
+                tables = self._tables(shard)
+                if problem := self._problem(shard, tables):
+                    raise StoreError(problem)
+                files = {file.path: file.sha256 for file in self._stage(shard, tables)}
+            except (StoreError, SourceError) as error:
+                warn(f"{shard} is not in the release: {error}")
+                return wanted
+        if files == wanted:
+            log(f"{self.name} {shard}: made from the tables, as another machine released it")
+        else:
+            warn(f"{shard} is not in the release: its tables changed since; materialize {self.name} for it")
+        return wanted
+
+    def _listed(self, shard: str) -> dict[str, str]:
+        rows = self.store.read(self.name, shard, ["path", "sha256"]).to_pylist()
+        return {row["path"]: row["sha256"] for row in rows}
+
+    def _tables(self, shard: str) -> ReleaseInput:
+        runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
+        return ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
+
+    def _stage(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
+        with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
+            return self.engine.staged.publish(shard, tables, images)
+
+    def _problem(self, shard: str, tables: ReleaseInput) -> str | None:
+        """Why the tables of a shard are not those of the corpus."""
+        pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
+        if known != pages:
+            return f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
+        return self._of_another_corpus(shard)
 
     def _of_another_corpus(self, shard: str) -> str | None:
         for asset in (RawPages, QueryEmbeddings):
@@ -154,10 +227,14 @@ class HfRelease(ShardAsset):
     def _has(self, shard: str) -> bool:
         return self.store.has(self.name, shard)
 
-    def about(self) -> ReleaseDescription:
-        """What the release says of itself besides what its files tell. Raises `StoreError`."""
+    def about(self, made_from: Mapping[str, dict[str, str]]) -> ReleaseDescription:
+        """What the release says of itself besides what its files tell. Raises `StoreError`.
+
+        `made_from` are, by released shard and asset, the contents that its files were made from.
+        """
         gates, profile = self.resources["gates"], self.resources["profile"]
-        return describe(self.engine, self.corpus, self.store, self._engines_by_asset(), gates, profile)
+        engines = self._engines_by_asset()
+        return describe(self.engine, self.corpus, self.store, engines, gates, profile, made_from)
 
     def _engines_by_asset(self) -> dict[str, Engine]:
         sections = {parent.table.name: parent.engine_section for parent in self.reads}

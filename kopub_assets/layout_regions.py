@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
-from resources.pages.page import Page
+from resources.pages.page import Batch, Page
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
@@ -43,9 +44,10 @@ class LayoutRegions(EngineTable):
             yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
+        batch = Batch(shard, len(todo))
         with self.corpus.reader(shard) as source:
             for row in todo:
-                yield source.page(row.id, row.given["page_idx"], row.given["sha256"])
+                yield replace(source.page(row.id, row.given["page_idx"], row.given["sha256"]), batch=batch)
 
     def results(self, inputs: Iterator[Page]) -> Iterator[PageLayout]:
         return self.engine.detect(inputs)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kopub_cli.display.console import table_console
+from kopub_cli.local_path import local_path
 from resources.errors import KopubError
 from resources.printable import visible
 
@@ -39,7 +40,10 @@ def diff(
     new: Annotated[
         str, typer.Argument(metavar="NEW", help="SHARD@VERSION of the same shard; its tables now, when left out.")
     ] = "",
-    html: Annotated[Path | None, typer.Option(help="Write one HTML file with both layouts side by side.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: layouts side by side."),
+    ] = None,
     pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 12,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
 ) -> None:

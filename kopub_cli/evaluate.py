@@ -11,6 +11,7 @@ from rich.console import Console
 
 from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
+from kopub_cli.local_path import local_path
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 
 if TYPE_CHECKING:
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 
 def evaluate(
     benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` names them all.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where its data lies.")] = Path(),
+    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Where its data lies.")] = Path(),
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
     profile: Annotated[
         list[str] | None, typer.Option(help="A profile to read with; several are compared. KOPUB_PROFILE by default.")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write what was read as the official scripts take it.")
+        Path | None,
+        typer.Option(parser=local_path, metavar="FOLDER", help="Write what was read as the official scripts take it."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write one HTML file: the worst pages, gold and reading.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: the worst pages, gold and reading."),
+    ] = None,
     pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 24,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:

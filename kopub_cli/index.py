@@ -3,20 +3,20 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kopub_cli.display.as_json import print_json
 from resources.errors import SourceError
+from resources.pages.corpus_place import CorpusPlace
 from resources.pages.documents.pdf import DPI
 from resources.printable import counted
 
 if TYPE_CHECKING:
     from resources.pages.manifest import Manifest
 
-SOURCE_HELP = "Folder of PDFs and images, or of Arrow or Parquet shards; one such file; a Hub dataset id."
+SOURCE_HELP = "Folder or URL of PDFs and images, or of Arrow or Parquet shards; one such file; a Hub dataset id."
 DPI_HELP = "Dots per inch that pages of PDFs are drawn at."
 
 
@@ -27,13 +27,15 @@ def index(
         bool, typer.Option("--json", help="One JSON object; what is done goes to standard error.")
     ] = False,
 ) -> None:
-    """Make SOURCE the corpus: write $KOPUB_HOME/shards.json, and pages of documents into $KOPUB_HOME/rendered, once."""
+    """Make SOURCE the corpus: write its index into $KOPUB_HOME, or to corpus.url, and pages of documents beside it."""
     from resources.config.located import locate
 
-    home = locate(os.environ).home
-    manifest = index_source(source, home, dpi, _to_stderr if as_json else typer.echo)
+    located = locate(os.environ)
+    manifest = index_source(source, located.corpus, dpi, _to_stderr if as_json else typer.echo)
     if as_json:
-        print_json({"home": str(home), **_described(manifest), "next": "kopub run"})
+        print_json(
+            {"home": str(located.home), "index": str(located.corpus), **_described(manifest), "next": "kopub run"}
+        )
     else:
         typer.echo("next: kopub run, or kopub plan for what it will make")
 
@@ -51,27 +53,33 @@ def _to_stderr(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def index_source(source: str, home: Path, dpi: int, say: Callable[[str], Any] = typer.echo) -> "Manifest":
-    """Index `source` into `home`, and `say` so. Raises `SourceError`, `StoreError`."""
+def index_source(source: str, corpus: CorpusPlace, dpi: int, say: Callable[[str], Any] = typer.echo) -> "Manifest":
+    """Index `source` at the place of `corpus`, and `say` so. Raises `SourceError`, `StoreError`."""
+    from resources.config.places import store_url
     from resources.pages import indexing
+    from resources.urls import is_url
 
     if not source.strip():
-        raise SourceError("the source is empty: name a folder, a file or a Hub dataset")
-    before = _keys(home)
-    manifest = indexing.index(source, home, say, dpi)
+        raise SourceError("the source is empty: name a folder, a file, a URL or a Hub dataset")
+    try:
+        source = store_url(source) if is_url(source) else source
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+    before = _keys(corpus)
+    manifest = indexing.index(source, corpus, say, dpi)
     queries = counted(manifest.queries.rows if manifest.queries else 0, "query", "queries")
-    say(f"{home}: {counted(len(manifest.shards), 'shard')}, {counted(manifest.rows, 'page')}, {queries}")
+    say(f"{corpus}: {counted(len(manifest.shards), 'shard')}, {counted(manifest.rows, 'page')}, {queries}")
     if manifest.keys != before:
         say("a Dagster UI that is open shows these shards after Reload definitions")
     return manifest
 
 
-def _keys(home: Path) -> Sequence[str]:
+def _keys(corpus: CorpusPlace) -> Sequence[str]:
     """The shards that were indexed before; none where that index cannot be used."""
     from resources.pages.manifest import Manifest
 
     with suppress(SourceError):
-        return Manifest.load(home).keys
+        return Manifest.load(corpus).keys
     return ()
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kopub_cli.display.console import table_console
+from kopub_cli.local_path import local_path
 from resources.errors import KopubError
 from resources.printable import visible
 
@@ -33,7 +34,12 @@ def lineage(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
     crop: Annotated[
-        Path | None, typer.Option(help="Folder for the pictures of the page and its regions, or file for one of them.")
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="PATH",
+            help="Folder for the pictures of the page and its regions, or file for one of them.",
+        ),
     ] = None,
     region: Annotated[int | None, typer.Option(help="With --crop: this region alone, by its index.", min=0)] = None,
 ) -> None:

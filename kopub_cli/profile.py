@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from kopub_cli.display.console import table_console
 from kopub_cli.indexed_corpus import open_settings
+from kopub_cli.local_path import local_path
 from resources.errors import KopubError
 from resources.printable import visible
 
@@ -27,7 +28,10 @@ _LAST_LINES = 12
 
 def profile(
     pages: Annotated[int, typer.Option(min=1, help="Pages of the corpus to run on.")] = 100,
-    out: Annotated[Path | None, typer.Option(help="HTML file; default: $KOPUB_HOME/profile/profile.html.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="HTML file; default: $KOPUB_HOME/profile/profile.html."),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:
     """Run the graph on some pages in a home of its own, and show what each stage takes and what limits it."""

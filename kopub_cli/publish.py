@@ -27,7 +27,7 @@ def publish(
 
     settings = open_settings()
     require_indexed(settings, [RELEASED_FILES.name])
-    about = HfRelease(settings.resources).about()
+    about = HfRelease(settings.resources).replace_release(_say, _say)
     if dry_run:
         files = whole(about, settings.release, settings.store)
         lines = list(settings.hub.difference(files, _say).lines()) if settings.hub.repo else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kopub_cli.local_path import local_path
 from resources.printable import visible
 from resources.states import LOST, State
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An image or a PDF.")],
+    file: Annotated[Path, typer.Argument(parser=local_path, metavar="FILE", help="An image or a PDF.")],
     profile: Annotated[str, typer.Option(help="Name or path of a profile; $KOPUB_PROFILE when left out.")] = "",
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
 ) -> None:

@@ -42,7 +42,7 @@ def run(
 
     settings = load_settings()
     if source is not None:
-        index_source(source, settings.home, dpi)
+        index_source(source, settings.corpus.place, dpi)
         # The manifest was read when the settings were.
         load_settings.cache_clear()
         settings = load_settings()

@@ -155,7 +155,7 @@ class _AssetStatus:
             elif "state" in settings.store.columns(asset, shard):
                 states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
         rows = sum(scan.tables[asset][shard].rows for shard in made)
-        other = [shard for shard in shards if shard not in made]
+        other = sorted(set(shards) - set(made))
         return cls(asset, made, stale, len(settings.corpus.manifest.keys) - len(made), other, rows, states)
 
     def values(self, last: "LastRun | None") -> dict[str, Any]:

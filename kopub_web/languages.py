@@ -16,8 +16,9 @@ _RANGE = re.compile(
 _MOST_RANGES = 20
 """Of a header that are looked at."""
 _TABLE = re.compile("[a-z]+(_[a-z]+)+")
-_NUMBER = re.compile(r"\d+")
 _SENTENCES = "sentences"
+_HOLE = re.compile(r"\{(\w*)\}")
+_NUMBER = r"\d[\d,]*(?:\.\d+)?"
 
 
 class Texts:
@@ -25,7 +26,8 @@ class Texts:
 
     def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
         self.language = language
-        self._sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
+        sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
+        self._sentences = [(_form(english), told) for english, told in sentences.items()]
         self._texts = {key: text for key, text in texts.items() if key != _SENTENCES}
 
     def __call__(self, key: str, **values: Any) -> str:
@@ -41,23 +43,52 @@ class Texts:
 
     def sentence(self, said: str) -> tuple[str, str]:
         """What a table says in English, in this language where it is known, and the language that it is in."""
-        known = self._sentences.get(_NUMBER.sub("{}", said))
-        return (said, "en") if known is None else (known.format(*_NUMBER.findall(said)), self.language)
+        for form, told in self._sentences:
+            if found := form.fullmatch(said):
+                return self._filled(told, found), self.language
+        return said, "en"
 
     def reason(self, said: str) -> tuple[str, str]:
-        """Why a page is not whole: without the table that says so, its end as `sentence` has it."""
+        """Why a page is not whole: without the table that says so, its parts or its end as `sentence` has them."""
         table, _, rest = said.partition(": ")
-        parts = (rest if _TABLE.fullmatch(table) else said).split(": ")
+        return self._reason(rest if _TABLE.fullmatch(table) else said)
+
+    def _reason(self, said: str) -> tuple[str, str]:
+        if len(several := said.split("; ")) > 1:
+            each = [self._reason(one) for one in several]
+            if all(language == self.language for _, language in each):
+                return "; ".join(told for told, _ in each), self.language
+        parts = said.split(": ")
         for at in range(len(parts)):
             told, language = self.sentence(": ".join(parts[at:]))
             if language != "en":
                 return ": ".join([*parts[:at], told]), language
-        return ": ".join(parts), "en"
+        return said, "en"
+
+    def _filled(self, told: str, found: re.Match[str]) -> str:
+        """A sentence with the values of the English one, of which reasons and our own words are in this language."""
+        values = found.groupdict()
+        numbers = [value for name, value in values.items() if name.startswith("_")]
+        for name in values.keys() & {"label", "by"}:
+            values[name] = self.word(name, values[name])
+        if "reason" in values:
+            values["reason"] = self._reason(values["reason"])[0]
+        return told.format(*numbers, **values)
 
     @property
     def forms(self) -> Mapping[str, Any]:
         """Every text by its key."""
         return self._texts
+
+
+def _form(english: str) -> re.Pattern[str]:
+    """What fits an English sentence: a number where it has `{}`, any text where it has a name between them."""
+    texts = _HOLE.split(english)
+    form = re.escape(texts[0])
+    for at in range(1, len(texts), 2):
+        hole = f"(?P<{texts[at]}>.*)" if texts[at] else f"(?P<_{at}>{_NUMBER})"
+        form += hole + re.escape(texts[at + 1])
+    return re.compile(form, re.DOTALL)
 
 
 def language_of(accepted: str) -> str:

@@ -4,11 +4,13 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster._core.storage.event_log.in_memory as events_in_memory
 import dagster._core.storage.runs.in_memory as runs_in_memory
 import pytest
+from sqlalchemy import Connection
 
 from tests.doubles.writable_hub import REPO, WRITER, WritableHub
 
@@ -43,11 +45,21 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def instances_in_memory() -> Iterator[None]:
-    """They are made without Alembic's stamp, which costs seven times as much as the rest and which nobody reads."""
+    """They are made without Alembic's stamp, which costs seven times as much as the rest and which nobody reads.
+
+    Events are written by the one connection that is held anyway, and not by a new one each.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for storage in (runs_in_memory, events_in_memory):
             patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)
+        patch.setattr(events_in_memory.InMemoryEventLogStorage, "_connect", _held_connection)
         yield
+
+
+@contextmanager
+def _held_connection(storage: events_in_memory.InMemoryEventLogStorage) -> Iterator[Connection]:
+    with storage._db_lock, storage._held_conn.begin():
+        yield storage._held_conn
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -36,7 +36,7 @@ def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
     reader = WholePageReader(detector._settings())
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda page: reader.prepare(WholePageJob(page.page_id, bytes(page.data))), pages):
+        for _ in pool.map(lambda page: reader.prepare(WholePageJob(0, page.page_id, bytes(page.data))), pages):
             pass
     seconds = time.perf_counter() - started
     print(f"{'prepared, a thread for each core':<40}{len(pages):6d}{len(pages) / seconds:9.2f}")

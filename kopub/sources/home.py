@@ -15,6 +15,7 @@ from kopub.sources.source import Place
 from kopub.tables import TableName
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
+from resources.pages.corpus_place import CorpusPlace, place_of
 from resources.pages.manifest import Manifest
 from resources.pages.page_reader import PageReader, open_shard, shard_source
 from resources.recognition.read_regions import read_regions
@@ -34,15 +35,21 @@ _FACTS = ("width", "height", "sha256", "license", "source")
 
 
 class HomeSource:
-    """The tables in `store` of the corpus that is indexed in `home`; those of another corpus are left out."""
+    """The tables in `store` of the corpus that is indexed in a home, or at another place that its nodes share; those of
+    another corpus are left out.
+    """
 
-    def __init__(self, home: Path, store: TableStore, before: "HomeSource | None" = None) -> None:
-        self.home: Path = home
+    def __init__(self, where: Path | CorpusPlace, store: TableStore, before: "HomeSource | None" = None) -> None:
+        self.corpus: CorpusPlace = place_of(where)
         self.store: TableStore = store
-        self._manifest = Manifest.load(home)
+        self._manifest = Manifest.load(self.corpus)
         self._stamps, self._other = self._look()
         self._files = OpenFiles()
         self._catalogues = before._catalogues if before else {}
+
+    @property
+    def home(self) -> Path:
+        return self.corpus.home
 
     @property
     def location(self) -> str:
@@ -64,7 +71,7 @@ class HomeSource:
         return found
 
     def fresh(self) -> Self:
-        now = type(self)(self.home, self.store, self)
+        now = type(self)(self.corpus, self.store, self)
         return self if (now._stamps, now._manifest) == (self._stamps, self._manifest) else now
 
     def catalogue(self, shard: str) -> pa.Table:

@@ -19,6 +19,7 @@ from resources.errors import SourceError, StoreError
 from resources.printable import first_line
 from resources.release.dataset import release_manifest
 from resources.release.dataset.part_paths import CONFIGS, part_path, published
+from resources.release.dataset.release_manifest import Manifest
 
 PAGES = "pages"
 _LISTED = ("page_id", "doc_id", "page_no", "state", "doubt")
@@ -44,10 +45,13 @@ _IMAGE = "image"
 class ReleaseSource:
     """The release in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, parts: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        """`parts` are the files by config and shard, each with what tells it from another; looked for when left out."""
         self._folder = folder
         self._files = OpenFiles()
-        self._parts = {config: {path.stem: _stamp(path) for path in published(folder, config)} for config in CONFIGS}
+        self._parts = parts or {
+            config: {path.stem: _stamp(path) for path in published(folder, config)} for config in CONFIGS
+        }
         self._ends: dict[str, np.ndarray] = {}
         self._lock = Lock()
 
@@ -62,11 +66,15 @@ class ReleaseSource:
     @property
     def notes(self) -> Sequence[str]:
         try:
-            listed = release_manifest.parse((self._folder / release_manifest.NAME).read_bytes())
+            listed = self._manifest()
         except (OSError, StoreError):
             return ["the release was never finished: it has no list of its files"]
         missing = [shard for shard in listed.shards if shard not in self._parts[PAGES]]
         return [f"{len(missing)} of {len(listed.shards)} shards are not in the release"] if missing else []
+
+    def _manifest(self) -> Manifest:
+        """What the release should hold. Raises `OSError` and `StoreError`."""
+        return release_manifest.parse((self._folder / release_manifest.NAME).read_bytes())
 
     def fresh(self) -> Self:
         now = type(self)(self._folder)
@@ -103,7 +111,7 @@ class ReleaseSource:
         rows = found.to_pylist()
         if any(row["page_id"] != place.page_id for row in rows):
             raise StoreError(
-                f"{self._folder}: the regions of {place.shard} are not those of its pages: release it again"
+                f"{self.location}: the regions of {place.shard} are not those of its pages: release it again"
             )
         return tuple(map(row_values.region, rows))
 
@@ -160,7 +168,10 @@ class ReleaseSource:
 
     def rows(self, config: str, shard: str) -> ParquetRows:
         """The rows of a file of the release. Raises `StoreError`."""
-        return self._files.get((config, shard), lambda: self._open(self._path(config, shard)))
+        return self._files.get((config, shard), lambda: self._opened(config, shard))
+
+    def _opened(self, config: str, shard: str) -> ParquetRows:
+        return self._open(self._path(config, shard))
 
     def _path(self, config: str, shard: str) -> Path:
         return self._folder / part_path(config, shard)

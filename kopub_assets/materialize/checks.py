@@ -80,7 +80,8 @@ class Problems:
 
     def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
         """Count the rows of every published shard by state, and name what was lost. Raises `StoreError`."""
-        counted = {shard: entry.states for shard, entry in FooterCache(store).tables(asset).items() if shard in shards}
+        tables = FooterCache(store).tables(asset)
+        counted = {shard: tables[shard].states for shard in shards if shard in tables}
         found = self._found[NOTHING_LOST.name]
         found.clear()
         for shard, states in counted.items():

@@ -2,8 +2,8 @@
 
 Dagster prints a traceback for a wrong partition, a misspelt asset, a failed shard and Ctrl-C, and it has no hook to
 change that. So its two commands are changed where Python and click can be: the excepthook, the class of loggers, the
-message of click's exceptions, and what copies a step's output to the terminal. Runs of the UI, of the daemon and of
-tests are left as they are.
+message of click's exceptions, and what copies a step's output to the terminal, which `kopub run` needs as well. Runs
+of the UI, of the daemon and of tests are left as they are.
 """
 
 import io
@@ -47,9 +47,11 @@ _waiting = threading.Event()
 def person_waits() -> Iterator[None]:
     """Say that a person waits for the runs of this process, until the context ends."""
     _waiting.set()
+    copies, compute_logs.execute_posix_tail = compute_logs.execute_posix_tail, shown_to_the_end
     try:
         yield
     finally:
+        compute_logs.execute_posix_tail = copies
         _waiting.clear()
 
 
@@ -168,7 +170,8 @@ def shown_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
     """Show in `stream` what a step writes into the file `path`, to its last line.
 
     Dagster has two processes for each stream do it, and ends them before they have shown everything
-    (dagster-io/dagster#23336): of a short step, that is the reason why it failed.
+    (dagster-io/dagster#23336): of a short step, that is the reason why it failed. Ctrl-C in a terminal reaches them
+    too, and they complain of it.
     """
     try:
         # While a step runs, the descriptor of the stream is that of the file.

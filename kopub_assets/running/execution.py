@@ -16,18 +16,19 @@ _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
     """The `wanted` of `names` in their order, all when none is wanted. Raises `KopubError` for another name."""
+    known, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
-        if name not in names:
+        if name not in known:
             raise KopubError(f"there is no {what} {name} (there is {_listed(names)}){did_you_mean(name, names)}")
-    return [name for name in names if not wanted or name in wanted]
+    return [name for name in names if not asked or name in asked]
 
 
 def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -> list[list[str]]:
     """`wanted` as runs of shards that follow each other in `keys`, with at most `most` in each. Pure."""
     runs: list[list[str]] = []
-    before = None
+    before, asked = None, frozenset(wanted)
     for at, key in enumerate(keys):
-        if key not in wanted:
+        if key not in asked:
             continue
         if before is None or before != at - 1 or (most is not None and len(runs[-1]) >= most):
             runs.append([])

@@ -134,7 +134,7 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
     now, problem = None, None
     file = raw["source"]
     try:
-        file = str(corpus.manifest.path(corpus.manifest.shard(shard).file))
+        file = corpus.manifest.place(corpus.manifest.shard(shard).file)
         with corpus.reader(shard) as source:
             now = source.sha256(raw["page_idx"])
     except SourceError as error:

@@ -49,7 +49,8 @@ def search(room: Room, asked: Asked) -> Shown:
     try:
         answer = room.searcher.search(query, top, mode, _where(asked))
     except KopubError as error:
-        return Shown("search.html.jinja", {**values, "error": t("search.cannot"), "detail": str(error)}, 400)
+        detail = t.sentence(str(error))
+        return Shown("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
     way = {name: asked.values[name] for name in WAY if asked.values.get(name)}
     hits = [_hit(hit, asked, way) for hit in answer.hits]
     notes = [t.sentence(note) for note in answer.notes]

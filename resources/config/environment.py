@@ -8,6 +8,7 @@ from pathlib import Path
 from resources.config.overrides import Override
 from resources.config.places import placed
 from resources.errors import ConfigError, near_names
+from resources.urls import is_url
 from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 PREFIX = "KOPUB_"
@@ -15,7 +16,8 @@ BETWEEN = "__"
 """Between the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
 
 VARIABLES: Mapping[str, str] = {
-    "KOPUB_HOME": "Folder of everything that is made; `data` when unset. A relative one lies below the checkout.",
+    "KOPUB_HOME": "Folder of this machine, never a URL: what is made and has no other place; `data` when unset. A "
+    "relative one lies below the checkout.",
     "KOPUB_PROFILE": "Name of a file in `profiles/`, or the path of a YAML file; `cpu` when unset.",
     "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
     GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
@@ -51,6 +53,8 @@ def read_environment(environ: Mapping[str, str], sections: Sequence[str], values
             overrides.append(Override(name, path, text))
         elif not _is_known(name):
             raise ConfigError(_unknown(name, sections, values))
+    if is_url(runtime := variables.get("KOPUB_RUNTIME", "")):
+        raise ConfigError(f"KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine")
     home = variables.get("KOPUB_HOME", "data")
     return Environment(_home(home), variables.get("KOPUB_PROFILE", "cpu"), tuple(overrides))
 

@@ -14,12 +14,13 @@ from resources.config.places import store_url
 from resources.config.profile_files import profile_path, read_profile
 from resources.config.section_names import SECTIONS, VALUES
 from resources.errors import ConfigError
+from resources.pages.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.manifest import Manifest
 
 if TYPE_CHECKING:
     from resources.store.table_store import TableStore
 
-STORE = "store"
+STORE, CORPUS = "store", "corpus"
 
 
 class _Store(BaseModel):
@@ -30,26 +31,43 @@ class _Store(BaseModel):
     url: str = ""
 
 
+class _Corpus(BaseModel):
+    """The section that says where the index lies."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    url: str = ""
+    cache_gb: float = Field(default=CACHE_GB, gt=0)
+
+
 class _Profile(BaseModel):
-    """The one section that is read."""
+    """The sections that are read."""
 
     model_config = ConfigDict(extra="ignore")
 
     store: _Store = Field(default_factory=_Store)
+    corpus: _Corpus = Field(default_factory=_Corpus)
 
 
 @dataclass(frozen=True)
 class Located:
-    """A home, the name of its profile, and the folder or URL of its tables."""
+    """A home, the name of its profile, the folder or URL of its tables, and those of its index where it is shared."""
 
     home: Path
     profile_name: str
     store_url: str
+    index_url: str = ""
+    cache_gb: float = CACHE_GB
+
+    @property
+    def corpus(self) -> CorpusPlace:
+        """Where the corpus is indexed."""
+        return CorpusPlace(self.home, self.index_url, self.cache_gb)
 
     @cached_property
     def manifest(self) -> Manifest:
         """The index of the corpus. Raises `SourceError`."""
-        return Manifest.load(self.home)
+        return Manifest.load(self.corpus)
 
     @cached_property
     def store(self) -> "TableStore":
@@ -62,17 +80,28 @@ class Located:
 def locate(environ: Mapping[str, str]) -> Located:
     """The home and the tables that these environment variables and their profile name. Raises `ConfigError`.
 
-    Of the profile the place of the tables alone is looked at: another mistake in it is for those to find who use it.
+    Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
     """
     environment = read_environment(environ, SECTIONS, VALUES)
     path = profile_path(environment.profile)
-    values = {STORE: read_profile(path).get(STORE) or {}}
+    written = read_profile(path)
+    values = {section: written.get(section) or {} for section in (STORE, CORPUS)}
     for override in environment.overrides:
-        if override.path[0] == STORE:
+        if override.path[0] in values:
             put(override, values, _Profile)
     try:
-        given = _Profile.model_validate(values).store.url
-        return Located(environment.home, path.stem, store_url(given) if given else str(environment.home / STORE))
-    except (ValidationError, ValueError) as error:
-        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise ConfigError(f"profile {path.stem}: store.url: {problem}") from None
+        given = _Profile.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"profile {path.stem}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    tables = _placed(path.stem, STORE, given.store.url) or str(environment.home / STORE)
+    index = _placed(path.stem, CORPUS, given.corpus.url).rstrip("/")
+    return Located(environment.home, path.stem, tables, index, given.corpus.cache_gb)
+
+
+def _placed(profile: str, section: str, url: str) -> str:
+    """The absolute path, or the URL that a package opens; empty where none is given."""
+    try:
+        return store_url(url) if url else url
+    except ValueError as error:
+        raise ConfigError(f"profile {profile}: {section}.url: {error}") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from resources.config.choices.corpus_index import CorpusIndex
 from resources.config.choices.gates import Gates
 from resources.config.choices.pdf import Pdf
 from resources.config.choices.reading_room import ReadingRoom
@@ -29,6 +30,7 @@ from resources.store.shard_store import ShardStore
 
 OTHERS: Mapping[str, type[BaseModel]] = {
     "figures": section_of(Figures),
+    "corpus": CorpusIndex,
     "store": section_of(ShardStore),
     "release": section_of(LocalRelease),
     "hub": section_of(HubTarget),
@@ -45,7 +47,8 @@ _SHAPES = ("pdf",)
 
 PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
     ("store", "url"): ("store", store_url),
-    ("release", "folder"): ("release", placed),
+    ("release", "folder"): ("release", store_url),
+    ("release", "made_in"): ("release", placed),
 }
 """Keys that say where something lies: the folder in the home when left out, and what makes a path absolute."""
 
@@ -102,7 +105,7 @@ def checked_profile(
         for section, (_, engine) in engines.items():
             _fill_in_pin(section, values[section], engine, pins)
             _fill_in_reuse(section, values[section], engine, home)
-            _fill_in_home(section, values[section], engine, home)
+            _fill_in_home(section, values[section], engine, home, values["corpus"])
         for place in PLACES:
             _fill_in_place(values, place, home)
         try:
@@ -197,8 +200,10 @@ def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], h
             values["reuse_folder"] = _resolved(f"{section}.reuse_folder", folder, placed)
 
 
-def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:
-    """Give an engine that reads the corpus itself the home where it is indexed."""
+def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
+    """Give an engine that reads the corpus itself the home, and the shared index where there is one."""
+    if "index" in engine.model_fields and isinstance(corpus, dict):
+        values.setdefault("index", corpus.get("url") or "")
     if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
         values["home"] = _resolved(f"{section}.home", folder, placed)
 

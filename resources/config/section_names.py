@@ -2,6 +2,18 @@
 
 ENGINES = ("layout", "recognition", "embedding", "notes")
 """The sections that choose an engine."""
-SECTIONS = (*ENGINES, "figures", "store", "release", "hub", "pdf", "gates", "upgrades", "search", "reading_room")
+SECTIONS = (
+    *ENGINES,
+    "figures",
+    "corpus",
+    "store",
+    "release",
+    "hub",
+    "pdf",
+    "gates",
+    "upgrades",
+    "search",
+    "reading_room",
+)
 VALUES = ("shards_per_run",)
 """Keys that are no sections."""

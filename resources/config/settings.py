@@ -91,7 +91,7 @@ class Settings:
                 embedding=make(sections.embedding, "embedding"),
                 notes=make(sections.notes, "notes"),
                 figures=make(sections.figures, "figures"),
-                corpus=configured(Corpus, home=str(home)),
+                corpus=configured(Corpus, home=str(home), **dict(sections.corpus)),
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
                 hub=make(sections.hub, "hub"),

@@ -19,7 +19,8 @@ def document_markdown(document: Document, blocks: Sequence[Block]) -> str:
     A page or region that could not be read is a quotation that says so. Notes are `[^3-1]`, tables HTML with a line
     for each row, pictures links. `blocks` are those of the document, in its order.
     """
-    done = [f"<!-- {_comment(document.doc_id)}: {len(document.pages)} pages -->"]
+    pages = len(document.pages)
+    done = [f"<!-- {_comment(document.doc_id)}: {pages} page{'s' if pages > 1 else ''} -->"]
     marks = _Marks(document.pages)
     before: Kind | None = None
     for block in _by_page([block for block in blocks if block.kind is not Kind.FURNITURE]):

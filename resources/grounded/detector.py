@@ -1,6 +1,7 @@
 """A layout engine that reads: DeepSeek-OCR asked for whole pages, with their places."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -8,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from resources.code_version import CodeVersion
 from resources.engine import releases
-from resources.grounded.whole_page_reader import WholePageJob, WholePageReader, WholePageSettings
+from resources.grounded.second_tries import SecondTries
+from resources.grounded.whole_page_reader import PageTry, WholePageJob, WholePageReader, WholePageSettings
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout
 from resources.layout.tasks import check_labels, tasks_by_label
@@ -52,7 +54,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         default=0.1,
         ge=0,
         le=1,
-        description="Second tries, as a share of the pages that a client process has had, and always one; 0 for none.",
+        description="Second tries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
     )
     ocr2: bool = Field(default=False, description="The server serves DeepSeek-OCR-2, whose tiles have 768 pixels.")
 
@@ -77,8 +79,41 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return {**super().weights(), **releases("opencv-python-headless")}
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        jobs = (WholePageJob(page.page_id, bytes(page.data)) for page in pages)
-        yield from self.run_jobs(jobs, partial(WholePageReader, self._settings()), _lost)
+        tries, jobs, waiting = SecondTries(self.halves_share), dict[int, WholePageJob](), dict[int, PageTry]()
+
+        def asked() -> Iterator[WholePageJob]:
+            for number, page in enumerate(pages):
+                jobs[number] = WholePageJob(number, page.page_id, bytes(page.data))
+                tries.began(number, page.batch)
+                yield jobs[number]
+
+        for made in self.run_jobs(asked(), partial(WholePageReader, self._settings()), _lost):
+            if made.number not in jobs:
+                # Its second try.
+                self.count(waiting.pop(made.number).asked)
+                yield made.layout
+                continue
+            if made.first is not None:
+                waiting[made.number] = made
+            else:
+                del jobs[made.number]
+                yield made.layout
+            for number, granted in tries.answered(made.number, made.first is not None):
+                job, first = jobs.pop(number), waiting[number]
+                first.asked["second_tries" if granted else "second_tries_left_out"] += 1
+                if granted:
+                    self.run_further(replace(job, first=first.first))
+                else:
+                    yield self._as_it_is(waiting.pop(number))
+
+    def _as_it_is(self, first: PageTry) -> PageLayout:
+        """The page of a first answer that is not good, where no second try is left."""
+        self.count(first.asked)
+        self.count(first.made)
+        if first.layout.reason is None:
+            return first.layout
+        why = f"it was not read in halves, which {self.halves_share:.0%} of the pages of a shard may be"
+        return replace(first.layout, reason=f"{first.layout.reason}; {why}")
 
     def _settings(self) -> WholePageSettings:
         return WholePageSettings(
@@ -89,9 +124,8 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
             context=self.server.max_model_len,
             image=image_kind(self.ocr2),
             most_outside=self.most_outside,
-            halves_share=self.halves_share,
         )
 
 
-def _lost(job: WholePageJob, reason: str) -> PageLayout:
-    return PageLayout(job.page_id, State.FAILED, reason)
+def _lost(job: WholePageJob, reason: str) -> PageTry:
+    return PageTry(job.number, PageLayout(job.page_id, State.FAILED, reason))

@@ -1,6 +1,5 @@
 """Reads whole pages with DeepSeek-OCR, places and texts at once; runs in the client processes."""
 
-import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -32,16 +31,9 @@ Figures = defaultdict[str, float]
 _SCORE = 1.0
 """The model says nothing of how sure it is of a box."""
 _HALVES = 2
+_REFUSALS = frozenset({Problem.REFUSED, Problem.TOO_LARGE})
 _ENDS_EARLY = frozenset({Problem.CUT, Problem.LOOP})
 """Defects of an answer that says nothing of the rest of its page."""
-
-
-@dataclass(frozen=True, slots=True)
-class WholePageJob:
-    """A page to be read, as it travels to a client process."""
-
-    page_id: str
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class WholePageSettings:
     """What the requests hold and how answers are judged, as it travels to the client processes.
 
     `context` is in tokens, `image` the kind of picture that the model is sent. `most_outside` is the share of a page's
-    ink that may lie outside of all regions, `halves_share` that of the pages that are read a second time.
+    ink that may lie outside of all regions.
     """
 
     prompt: str
@@ -59,23 +51,10 @@ class WholePageSettings:
     context: int
     image: type[TiledImage]
     most_outside: float
-    halves_share: float
-
-
-@dataclass(slots=True)
-class PreparedPage:
-    """A page with its picture. `layout` is set when no request is needed."""
-
-    job: WholePageJob
-    layout: PageLayout | None = None
-    image: TiledImage | None = None
-    ink: PageInk | None = None
-    size: tuple[int, int] = (0, 0)
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class Judged:
     """An answer held against the page: the ruled tables without a box, and the share of ink outside of all boxes."""
 
     answer: PageAnswer
@@ -98,6 +77,51 @@ class _Judged:
         """The better of two answers has the lower one."""
         return not self.answer.regions, self.answer.defect is not None, len(self.missed), self.outside
 
+    @property
+    def may_gain(self) -> bool:
+        """Whether another try may bring more."""
+        defect = self.answer.defect
+        return bool(self.problems) and (defect is None or defect.problem not in _REFUSALS)
+
+
+@dataclass(frozen=True, slots=True)
+class WholePageJob:
+    """A page to be read, as it travels to a client process; for the second time where there is a first answer.
+
+    `number` tells the jobs of a run apart; both jobs of a page have the same.
+    """
+
+    number: int
+    page_id: str
+    data: bytes
+    first: Judged | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageTry:
+    """What became of a job: the page as its best answer has it.
+
+    Where a second try may bring more, `first` is the answer, `asked` are the figures of its requests, and `made` those
+    of the layout as it is.
+    """
+
+    number: int
+    layout: PageLayout
+    first: Judged | None = None
+    asked: Figures = field(default_factory=lambda: defaultdict(float))
+    made: Figures = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass(slots=True)
+class PreparedPage:
+    """A page with its pictures, each with its place on the page. `layout` is set when no request is needed."""
+
+    job: WholePageJob
+    layout: PageLayout | None = None
+    parts: Sequence[tuple[TiledImage, PixelBox]] = ()
+    ink: PageInk | None = None
+    figures: Figures = field(default_factory=lambda: defaultdict(float))
+
 
 class WholePageReader:
     """The `Handler` of pages; see `resources.vllm.client.worker_pool`."""
@@ -105,13 +129,12 @@ class WholePageReader:
     def __init__(self, settings: WholePageSettings) -> None:
         self._settings = settings
         self._prompt_tokens = PromptTokens()
-        self._pages = self._second_tries = 0
 
     def close(self) -> None:
         """Nothing is held."""
 
     def prepare(self, job: WholePageJob) -> PreparedPage:
-        """Decode the page, find its ink and its ruled tables, and make its picture."""
+        """Decode the page, find its ink and its ruled tables, and make its picture, or those of its halves."""
         import cv2
 
         started = time.perf_counter()
@@ -125,51 +148,44 @@ class WholePageReader:
         if ink_share(gray) < BLANK_SHARE:
             prepared.layout = PageLayout(job.page_id, State.BLANK)
             return prepared
-        height, width = gray.shape
-        prepared.size = width, height
         prepared.ink = PageInk.of(gray)
-        prepared.image = self._picture(crop_pixels(image, (0, 0, width, height)))
+        prepared.parts = self._whole(image) if job.first is None else self._halves(image)
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageLayout, Figures]:
-        """Ask for the page, and once more in halves where the answer is not good and second tries are left."""
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageTry, Figures]:
+        """Ask for the page, or for its halves and take the better one of both answers."""
+        number, page_id, figures = ready.job.number, ready.job.page_id, ready.figures
         if ready.layout is not None:
-            return ready.layout, ready.figures
-        assert ready.image is not None
-        self._pages += 1
-        width, height = ready.size
+            return PageTry(number, ready.layout), figures
         try:
-            first = await self._read(ready, client, [(ready.image, (0.0, 0.0, float(width), float(height)))])
-            layout = await self._second_try(ready, client, first) if first.problems else self._layout(ready, first, [])
+            judged = await self._read(ready, client)
         except Unanswered as error:
-            layout = PageLayout(ready.job.page_id, State.FAILED, str(error))
-        ready.figures["requests_repeated"] += client.take_retries()
-        return layout, ready.figures
+            return PageTry(number, PageLayout(page_id, State.FAILED, str(error))), figures
+        finally:
+            figures["requests_repeated"] += client.take_retries()
+        if ready.job.first is not None:
+            judged = self._better(ready, ready.job.first, judged)
+        elif judged.may_gain:
+            made: Figures = defaultdict(float)
+            return PageTry(number, self._layout(ready, judged, made), judged, figures, made), defaultdict(float)
+        return PageTry(number, self._layout(ready, judged, figures)), figures
 
-    async def _second_try(self, ready: PreparedPage, client: Client, first: _Judged) -> PageLayout:
-        """The better one of the answer and that about the two halves of the page."""
-        defect = first.answer.defect
-        if defect is not None and defect.problem in (Problem.REFUSED, Problem.TOO_LARGE):
-            return self._layout(ready, first, first.problems)
-        if self._second_tries >= max(1.0, self._settings.halves_share * self._pages) or not self._settings.halves_share:
-            ready.figures["second_tries_left_out"] += 1
-            why = f"it was not read in halves, which {self._settings.halves_share:.0%} of the pages may be"
-            return self._layout(ready, first, [*first.problems, why])
-        self._second_tries += 1
-        ready.figures["second_tries"] += 1
-        parts = await asyncio.get_running_loop().run_in_executor(None, self._halves, ready.job)
-        second = await self._read(ready, client, parts)
+    def _better(self, ready: PreparedPage, first: Judged, second: Judged) -> Judged:
+        """The better one of the answer about a page and that about its halves."""
         both = (first.answer, second.answer)
         if _agree_on_script(*both):
             second = self._held_against(ready, _with_texts(second.answer))
         best = min(first, second, key=lambda judged: judged.rank)
         ready.figures["second_tries_taken"] += best is second
-        return self._layout(ready, best, best.problems)
+        return best
 
-    def _halves(self, job: WholePageJob) -> list[tuple[TiledImage, PixelBox]]:
-        """The page cut where a row near its middle has the least ink, each half with its place; no half of paper."""
-        image = Page(job.page_id, job.data).image
+    def _whole(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
+        height, width = image.shape[:2]
+        return [(self._picture(crop_pixels(image, (0, 0, width, height))), (0.0, 0.0, float(width), float(height)))]
+
+    def _halves(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
+        """The page cut where a row near its middle has the least ink; no half of paper."""
         height, width = image.shape[:2]
         top, parts = 0, []
         for strip in strips(crop_pixels(image, (0, 0, width, height)), _HALVES):
@@ -179,8 +195,8 @@ class WholePageReader:
             top = bottom
         return parts
 
-    async def _read(self, ready: PreparedPage, client: Client, parts: Sequence[tuple[TiledImage, PixelBox]]) -> _Judged:
-        answers = await gather_all(self._ask(ready, client, image, frame) for image, frame in parts)
+    async def _read(self, ready: PreparedPage, client: Client) -> Judged:
+        answers = await gather_all(self._ask(ready, client, image, frame) for image, frame in ready.parts)
         answer = answers[0] if len(answers) == 1 else joined(answers)
         if answer.defect is not None:
             ready.figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
@@ -205,22 +221,22 @@ class WholePageReader:
             return _no_answer(Problem.REFUSED, problem)
         return page_answer(answer, frame, settings.scripts)
 
-    def _held_against(self, ready: PreparedPage, answer: PageAnswer) -> _Judged:
+    def _held_against(self, ready: PreparedPage, answer: PageAnswer) -> Judged:
         assert ready.ink is not None
         by_label = [(region.label, region.bbox) for region in answer.regions if region.place is not Place.NOWHERE]
         tables = [box for label, box in by_label if label == "table"]
         pictures = [box for label, box in by_label if label in ("image", "chart")]
-        return _Judged(
+        return Judged(
             answer,
             tuple(ready.ink.missed_tables(tables, pictures)) if answer.regions else (),
             ready.ink.share_outside(box for _, box in by_label) if answer.regions else 1.0,
             self._settings.most_outside,
         )
 
-    def _layout(self, ready: PreparedPage, judged: _Judged, problems: Sequence[str]) -> PageLayout:
+    def _layout(self, ready: PreparedPage, judged: Judged, figures: Figures) -> PageLayout:
         """The page as its answer has it. What no sound text is known of has none: it is read from its crop."""
         assert ready.ink is not None
-        page_id, ink, figures = ready.job.page_id, ready.ink, ready.figures
+        page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
         if not judged.answer.regions:
             return PageLayout(page_id, State.FAILED, "; ".join(problems) or "the answer has no region")
         found = list(judged.answer.regions)

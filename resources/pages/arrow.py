@@ -74,8 +74,9 @@ class Batch(Protocol):
 class PageFile(ABC):
     """An open corpus file. `problem` says why the rows after its last batch cannot be read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: str) -> None:
+        self.place = place
+        """Its path or URL, for people."""
         self.problem: str | None = None
 
     @abstractmethod
@@ -103,27 +104,28 @@ class PageFile(ABC):
             found += batch.rows
         if self.problem is None and found != count:
             raise SourceError(
-                f"{self.path} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
+                f"{self.place} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
             )
         for _ in range(count - found):
             yield Row(problem=self.problem)
 
 
-def open_pages(path: Path, format: str, size: int | None = None) -> PageFile:
+def open_pages(path: Path, format: str, size: int | None = None, place: str | None = None) -> PageFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
-    `size` is its length in bytes when it was indexed; a shorter file is said to be cut off. Raises
-    `SourceError` when there is no such file or it has no usable id and image columns.
+    `size` is its length in bytes when it was indexed; a shorter file is said to be cut off. `place` is where it was
+    fetched from. Raises `SourceError` when there is no such file or it has no usable id and image columns.
     """
+    place = str(path) if place is None else place
     try:
         with path.open("rb"):
             pass
     except OSError as error:
-        raise SourceError(f"{path} cannot be opened: {error.strerror}") from None
+        raise SourceError(f"{place} cannot be opened: {error.strerror}") from None
     except ValueError as error:
         # A name with a NUL byte or half a surrogate pair.
-        raise SourceError(f"{visible(str(path))} cannot be opened: {error}") from None
-    return ParquetFile(path) if format == "parquet" else ArrowFile(path, size)
+        raise SourceError(f"{visible(place)} cannot be opened: {error}") from None
+    return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place, size)
 
 
 class ArrowFile(PageFile):
@@ -133,8 +135,8 @@ class ArrowFile(PageFile):
     there on are lost as a whole: bring in the file again, the manifest has its SHA-256.
     """
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, place: str, size: int | None = None) -> None:
+        super().__init__(place)
         self._file = pa.memory_map(str(path))
         self._size = self._file.size() if size is None else size
         self._batches = list(self._read())
@@ -146,7 +148,7 @@ class ArrowFile(PageFile):
     def row(self, index: int) -> Row:
         at = bisect_right(self._ends, index)
         if at == len(self._batches):
-            return Row(problem=self.problem or f"{self.path} has no row {index}")
+            return Row(problem=self.problem or f"{self.place} has no row {index}")
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
 
@@ -154,7 +156,7 @@ class ArrowFile(PageFile):
         try:
             self._file.seek(len(FILE_MAGIC) if self._file.read(len(FILE_MAGIC)) == FILE_MAGIC else 0)
             reader = pa.ipc.open_stream(self._file)
-            check_schema(reader.schema, self.path)
+            check_schema(reader.schema, self.place)
         except _DAMAGE as error:
             self.problem = self._damage(error)
             return
@@ -180,8 +182,8 @@ class ArrowFile(PageFile):
 class ParquetFile(PageFile):
     """A Parquet file, read a row group at a time; safe to share between threads."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, place: str) -> None:
+        super().__init__(place)
         self._lock = Lock()
         self._group: tuple[int, list[Batch]] = (-1, [])
         self._ends: list[int] = []
@@ -191,7 +193,7 @@ class ParquetFile(PageFile):
         except _DAMAGE as error:
             self.problem = f"the file is cut off or damaged ({first_line(error)})"
             return
-        check_schema(schema, path)
+        check_schema(schema, place)
         self._columns = [f"{IMAGE}.{BYTES}", *_BESIDE_IMAGE.intersection(schema.names)]
         groups = range(self._file.num_row_groups)
         self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
@@ -203,7 +205,7 @@ class ParquetFile(PageFile):
     def row(self, index: int) -> Row:
         group = bisect_right(self._ends, index)
         if group == len(self._ends):
-            return Row(problem=self.problem or f"{self.path} has no row {index}")
+            return Row(problem=self.problem or f"{self.place} has no row {index}")
         with self._lock:
             if self._group[0] != group:
                 self._group = (group, list(self._read(group)))
@@ -213,7 +215,7 @@ class ParquetFile(PageFile):
             if at < batch.rows:
                 return batch.row(at)
             at -= batch.rows
-        return Row(problem=f"{self.path} has no row {index}")
+        return Row(problem=f"{self.place} has no row {index}")
 
     def text_layers(self) -> list[str | None]:
         """Read alone: beside the images of a shard they are small."""
@@ -237,18 +239,18 @@ class ParquetFile(PageFile):
             yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
 
 
-def check_schema(schema: pa.Schema, path: Path) -> None:
+def check_schema(schema: pa.Schema, place: str) -> None:
     """Raise `SourceError` unless the file has one id and one image column of the corpus schema."""
     for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
         if (count := schema.names.count(name)) > 1:
-            raise SourceError(f"{path} has {count} columns named {name}: rename or drop all but one")
+            raise SourceError(f"{place} has {count} columns named {name}: rename or drop all but one")
     if ID in schema.names and IMAGE in schema.names and schema.field(ID).type in _BINARY:
         image = schema.field(IMAGE).type
         if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
             return
     found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
     raise SourceError(
-        f"{path} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
+        f"{place} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
     )
 
 

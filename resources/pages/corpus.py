@@ -13,12 +13,14 @@ from pydantic import Field
 from resources.errors import SourceError
 from resources.pages import ids
 from resources.pages.arrow import Row
+from resources.pages.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.documents.stored_layers import StoredLayers
 from resources.pages.documents.text_layer import layer_id
 from resources.pages.manifest import GOLD, Manifest
 from resources.pages.page_reader import PageReader, open_shard
 from resources.pages.queries import Query, digest, from_table, read_table
 from resources.printable import quoted
+from resources.urls import is_url
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
 """`{document}_{page, from 1}`, as the ids of SDS KoPub are made."""
@@ -45,24 +47,31 @@ class SourceRow:
 
 
 class Corpus(dg.ConfigurableResource):
-    """The corpus indexed in `home`, or the samples when nothing was indexed there."""
+    """The corpus that is indexed in `home`, or at `url`; the samples when nothing was indexed on this machine."""
 
-    home: str = Field(description="Folder with the index of the corpus.")
+    home: str = Field(description="Folder of this machine: the index, where it is not shared, and what was fetched.")
+    url: str = Field(default="", description="Folder or fsspec URL of an index that nodes share.")
+    cache_gb: float = Field(default=CACHE_GB, gt=0, description="Gigabytes of fetched files that are kept.")
 
     @property
     def folder(self) -> Path:
         """The home, where what concerns this machine is kept besides the index."""
         return Path(self.home)
 
+    @property
+    def place(self) -> CorpusPlace:
+        """Where the index lies."""
+        return CorpusPlace(self.folder, self.url, self.cache_gb)
+
     @cached_property
     def manifest(self) -> Manifest:
-        return Manifest.load(self.folder)
+        return Manifest.load(self.place)
 
     @property
     def gold(self) -> Path | None:
-        """The file with the known answers of the pages, where there is one."""
-        path = self.manifest.path(GOLD)
-        return path if path.is_file() else None
+        """The file with the known answers of the pages, where there is one beside an index on this machine."""
+        place = self.manifest.place(GOLD)
+        return Path(place) if not is_url(place) and Path(place).is_file() else None
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
         """Every row of a shard in file order, as many as the manifest says. Raises `SourceError`."""
@@ -95,17 +104,18 @@ class Corpus(dg.ConfigurableResource):
     def text_layers(self, shard_key: str) -> StoredLayers:
         """The text layers of a shard's pages, without their images. Raises `SourceError`."""
         file = open_shard(self.manifest, shard_key)
-        return StoredLayers(file.path, shard_key, file.text_layers())
+        return StoredLayers(file.place, shard_key, file.text_layers())
 
     def queries(self, shard_key: str) -> list[Query]:
         """The queries that belong to a shard, in their order. Raises `SourceError`."""
         self.manifest.shard(shard_key)
         if self.manifest.queries is None:
             return []
-        path = self.manifest.path(self.manifest.queries.file)
-        table = read_table(path)
+        file = self.manifest.queries.file
+        with self.manifest.held(file) as path:
+            table = read_table(path)
         if digest(table) != self.manifest.queries.sha256:
-            raise SourceError(f"{path} changed since it was indexed: run `kopub index` again")
+            raise SourceError(f"{self.manifest.place(file)} changed since it was indexed: run `kopub index` again")
         return from_table(table, shard_key)
 
     @cached_property

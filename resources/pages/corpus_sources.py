@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def queries_source(manifest: Manifest, shard: str) -> str:
     """Fingerprint of the queries of a shard as they were indexed; those of other shards do not count."""
     queries = manifest.queries
-    by_shard = shard_fingerprints(manifest.path(queries.file), queries.sha256) if queries else {}
+    by_shard = shard_fingerprints(manifest.index, queries.file, queries.sha256) if queries else {}
     return by_shard.get(shard, fingerprint([]))
 
 

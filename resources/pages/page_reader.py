@@ -12,9 +12,10 @@ from resources.printable import quoted
 
 
 def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
-    """The file of a shard. Raises `SourceError`."""
+    """The file of a shard; one at a URL is fetched. Raises `SourceError`, and `StoreError` where that cannot be."""
     shard = manifest.shard(shard_key)
-    return open_pages(manifest.path(shard.file), shard.format, shard.bytes)
+    with manifest.held(shard.file, shard.sha256) as path:
+        return open_pages(path, shard.format, shard.bytes, manifest.place(shard.file))
 
 
 def shard_source(shard: Shard) -> str:
@@ -42,7 +43,7 @@ class PageReader:
         data = bytes(self._encoded(row))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise SourceError(
-                f"{self._file.path}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
+                f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
         return Page(page_id, data)
@@ -55,7 +56,7 @@ class PageReader:
         found = self._file.row(row)
         if found.image is None:
             raise SourceError(
-                f"{self._file.path}: row {row} cannot be read: {found.problem}; "
+                f"{self._file.place}: row {row} cannot be read: {found.problem}; "
                 f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
             )
         return found.image

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.fingerprints import fingerprint
+from resources.pages.corpus_place import CorpusPlace
 from resources.printable import first_line
 
 SHARD = "shard"
@@ -59,13 +60,15 @@ def read_table(path: Path) -> pa.Table:
 
 
 @cache
-def shard_fingerprints(path: Path, sha256: str) -> dict[str, str]:
+def shard_fingerprints(index: CorpusPlace, file: str, sha256: str) -> dict[str, str]:
     """Fingerprints of the indexed queries by shard, read once for all; `sha256` tells an index from the next.
 
-    Raises `SourceError`.
+    Raises `SourceError`, and `StoreError` where they are fetched.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in read_table(path).to_pylist():
+    with index.held(file) as path:
+        table = read_table(path)
+    for row in table.to_pylist():
         rows[row[SHARD]].append(row)
     return {shard: fingerprint(queries) for shard, queries in rows.items()}
 

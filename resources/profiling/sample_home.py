@@ -51,6 +51,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
     own = {
         "KOPUB_HOME": str(folder),
         "DAGSTER_HOME": str(dagster),
+        "KOPUB_CORPUS__URL": "",
         "KOPUB_STORE__URL": str(folder / "store"),
         "KOPUB_RELEASE__FOLDER": str(folder / "release"),
         "KOPUB_SHARDS_PER_RUN": "null",

@@ -16,7 +16,8 @@ from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import TableReader
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from resources.store.figure_rows import with_vector
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""
@@ -27,7 +28,11 @@ _ARRAYS = {
     "corpus_ocr_text": TABLES.text_vectors,
     "queries": TABLES.query_vectors,
 }
-_CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", "crops", "embeddings")
+_FIGURES = "figures"
+_NOTES = "figure_notes.jsonl"
+_CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", _NOTES, "crops", "embeddings")
+_MAKING = frozenset({"bbox", "attempts", "seconds"})
+"""Fields of a note that say nothing of its figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +44,36 @@ class Exported:
     vectors: dict[str, int]
 
 
-def export(reader: TableReader, shards: Sequence[str], out: Path) -> Exported:
+def export(reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str] = ()) -> Exported:
     """Write the tables of `shards`, in that order, into the folder `out`.
 
     `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is
     that page, whatever its state. An array holds only the rows that have a vector, as float16: a
     row of zeros or NaN for the others would be found by some searches and break others. Row `i` of
-    `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`.
+    `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`. `figures` are the tables of figures that
+    are wanted too; a figure's id is that of its page, `_` and the index of its region.
 
     An earlier export in `out` is replaced when the new one is complete. Raises `StoreError` when
     `out` holds anything else, and writes nowhere else.
     """
     try:
         _claim(out)
-        return _export(reader, shards, out)
+        return _export(reader, shards, out, figures)
     except OSError as error:
         raise StoreError(cannot_write(out, error)) from error
 
 
-def _export(reader: TableReader, shards: Sequence[str], out: Path) -> Exported:
+def _export(reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str]) -> Exported:
     fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
     try:
         (fresh / "crops").mkdir(parents=True)
         (fresh / "embeddings").mkdir()
         pages, crops = _write_pages(reader, shards, fresh)
         vectors = {name: _write_array(reader, shards, name, fresh / "embeddings") for name in _ARRAYS}
+        if FIGURE_VECTORS.name in figures:
+            vectors[_FIGURES] = _write_array(reader, shards, _FIGURES, fresh / "embeddings")
+        if FIGURE_NOTES.name in figures:
+            _write_notes(reader, shards, fresh / _NOTES)
         exported = Exported(pages, crops, vectors)
         _swap(fresh, out)
         _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
@@ -97,7 +107,8 @@ def _swap(fresh: Path, out: Path) -> None:
             shutil.rmtree(old)
         elif old.exists():
             old.unlink()
-        os.replace(fresh / name, old)
+        if (fresh / name).exists():
+            os.replace(fresh / name, old)
 
 
 def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path) -> tuple[int, int]:
@@ -167,18 +178,45 @@ def _write_line(file: Any, row: dict[str, Any]) -> None:
     file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: Path) -> int:
+def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None:
+    """A line for each page of `ocr_results.jsonl`, with the notes on its figures."""
+    with path.open("w", encoding="utf-8") as lines:
+        pages = 0
+        for shard in shards:
+            rows = _by_page(reader, FIGURE_NOTES.name, shard, readings := reader.read(_READINGS, shard, ["page_id"]))
+            for page_id in readings["page_id"].to_pylist():
+                row = rows[page_id]
+                notes = [
+                    {name: value for name, value in note.items() if name not in _MAKING} for note in row["notes"] or ()
+                ]
+                known = {"page_id": page_id, "page_idx": pages, "notes": notes}
+                _write_line(lines, {**known, "state": row["state"], "reason": row["reason"]})
+                pages += 1
+
+
+def _vectors(reader: TableReader, shard: str, name: str) -> tuple[list[str], pa.ChunkedArray]:
+    """The ids and vectors of the rows of an array."""
+    if name == _FIGURES:
+        found = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
+        ids = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
+        return [f"{page_id}_{index}" for page_id, index in ids], found["vector"]
     source = _ARRAYS[name]
+    table = reader.read(source.name, shard, [source.key, "vector"])
+    table = table.filter(table["vector"].is_valid())
+    return table[source.key].to_pylist(), table["vector"]
+
+
+def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: Path) -> int:
     ids: list[str] = []
     vectors: list[np.ndarray] = []
     for shard in shards:
-        table = reader.read(source.name, shard, [source.key, "vector"])
-        table = table.filter(table["vector"].is_valid())
-        ids += table[source.key].to_pylist()
-        vectors.append(_matrix(table["vector"]))
+        of_shard, column = _vectors(reader, shard, name)
+        ids += of_shard
+        vectors.append(_matrix(column))
     widths = {matrix.shape[1] for matrix in vectors}
     if len(widths) > 1:
         found = " and ".join(map(str, sorted(widths)))
+        source = _ARRAYS.get(name, FIGURE_VECTORS)
         raise StoreError(f"the vectors of {source} have {found} dimensions: materialize it again for every shard")
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
     (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""A release in a folder: what `datasets.load_dataset` opens, and what a Hub repository would hold."""
+"""A release in a folder of this machine: what `datasets.load_dataset` opens, and what is published elsewhere."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ from resources.release.dataset.part_paths import ALL_CONFIGS, part_path, publish
 from resources.release.dataset.release_manifest import Listed, Manifest
 from resources.release.dataset.released_files import Part, features_of, list_parts
 from resources.release.writers import written
+from resources.urls import is_url
 
 TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
 """What a release holds besides its data."""
@@ -35,14 +36,18 @@ _BEING_MADE = "# A release that is being made\n\nIts card is written when the sh
 class LocalRelease(Engine):
     """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
 
-    Every file is replaced whole, and the card's YAML is there before the first of them, so the folder can be loaded
-    at any moment, whichever shards are in it and wherever a run was killed.
+    A run writes the files of its shards into `staged`, and then replaces the release whole (`replacing.py`); one at a
+    URL is published from its folder on this machine (`published.py`). Every file is replaced whole, and the card's YAML
+    is there before the first of them, so any folder can be loaded at any moment.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("release.local", {1: "the first release"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"folder"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"folder", "made_in"})
 
-    folder: str = Field(description="Folder of the release; made when it is missing.")
+    folder: str = Field(description="Folder or fsspec URL of the release; made when it is missing.")
+    made_in: str = Field(
+        default="", description="Folder of this machine for a release at a URL; `$KOPUB_HOME/release` when left out."
+    )
     title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
     license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")
     publish_under: str | None = Field(
@@ -64,7 +69,7 @@ class LocalRelease(Engine):
         every = {config: part_path(config, shard) for config in ALL_CONFIGS}
         paths = {config: every[config] for config in built}
         dropped = set(every.values()) - set(paths.values())
-        with written(self._root, shard):
+        with written(self.root, shard):
             with self._lock():
                 before = self._sums()
                 # A file is hashed anew by `finish` when a run dies before its new hash is written.
@@ -73,7 +78,7 @@ class LocalRelease(Engine):
             files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
             with self._lock():
                 for path in dropped:
-                    (self._root / path).unlink(missing_ok=True)
+                    (self.root / path).unlink(missing_ok=True)
                 known = self._sums() | {file.path: file.sha256 for file in files}
                 # What describes the same files is as it was: to read and write the YAML takes longer than a small file.
                 if begun or known != before:
@@ -87,38 +92,70 @@ class LocalRelease(Engine):
         """Drop the files of shards that `about` does not name, and describe what is there; the card comes last."""
         with self._lock():
             for config in ALL_CONFIGS:
-                for path in published(self._root, config):
+                for path in published(self.root, config):
                     if path.stem not in about.shards:
                         path.unlink(missing_ok=True)
-            inventory, known = list_parts(self._root), self._sums()
-            paths = [part.path for parts in inventory.values() for part in parts]
-            hashes = {path: known.get(path) or file_sha256(self._root / path) for path in paths}
-            manifest = release_manifest.listed(inventory, about.shards, hashes)
-            return [
-                self._write_sums(hashes),
-                self._write_text(release_manifest.NAME, release_manifest.render(manifest)),
-                self._write_text(attribution.NAME, attribution.render(inventory, about)),
-                self._write_text(dataset_card.NAME, dataset_card.render(self._root, inventory, about, hashes)),
-            ]
+            return self.describe(about, self._sums())
+
+    def describe(self, about: ReleaseDescription, known: Mapping[str, str]) -> list[ReleasedFile]:
+        """Write what describes the files that are there; `known` are hashes of them by path."""
+        inventory = list_parts(self.root)
+        paths = [part.path for parts in inventory.values() for part in parts]
+        hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
+        manifest = release_manifest.listed(inventory, about.shards, hashes)
+        return [
+            self._write_sums(hashes),
+            self._write_text(release_manifest.NAME, release_manifest.render(manifest)),
+            self._write_text(attribution.NAME, attribution.render(inventory, about)),
+            self._write_text(dataset_card.NAME, dataset_card.render(self.root, inventory, about, hashes)),
+        ]
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
         """The folder, while no other process changes what describes it."""
         with self._lock():
-            yield self._root
+            yield self.root
+
+    @contextmanager
+    def settled(self) -> Iterator[Mapping[str, str]]:
+        """The hashes of the files that are finished and there, by path, while no other process changes one of them."""
+        with self._lock():
+            yield {path: sha256 for path, sha256 in self._sums().items() if (self.root / path).is_file()}
 
     @property
-    def _root(self) -> Path:
-        return Path(self.folder)
+    def root(self) -> Path:
+        """The folder on this machine."""
+        return Path(self.made_in if self.url else self.folder)
+
+    @property
+    def url(self) -> str | None:
+        """Where the release is published, if that is no folder of this machine."""
+        return self.folder.rstrip("/") if is_url(self.folder) else None
+
+    @property
+    def staged(self) -> "LocalRelease":
+        """Beside the release: files of shards that no release holds yet."""
+        return self.beside("staging")
+
+    def beside(self, name: str) -> "LocalRelease":
+        """A folder beside the release, with its settings."""
+        folder = self.root.with_name(f"{self.root.name}.{name}")
+        return LocalRelease(**{**self.model_dump(), "folder": str(folder), "made_in": ""})
+
+    def drop(self, paths: Collection[str]) -> None:
+        """Forget finished files, in `settled`."""
+        for path in paths:
+            (self.root / path).unlink(missing_ok=True)
+        self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths})
 
     def _lock(self) -> FileLock:
         """Beside the folder, so that it is no part of the release."""
-        lock = self._root.with_name(f"{self._root.name}.lock")
+        lock = self.root.with_name(f"{self.root.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(lock)
 
     def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
-        sha256, size = replace_file(self._root / path, partial(write, table, images=images))
+        sha256, size = replace_file(self.root / path, partial(write, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
     def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
@@ -138,7 +175,7 @@ class LocalRelease(Engine):
     def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
         """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""
         try:
-            before = release_manifest.parse((self._root / release_manifest.NAME).read_bytes())
+            before = release_manifest.parse((self.root / release_manifest.NAME).read_bytes())
         except (FileNotFoundError, StoreError):
             return
         listed = {file.path: Listed(file.sha256, file.rows or 0, file.bytes) for file in files}
@@ -153,26 +190,26 @@ class LocalRelease(Engine):
         if all(is_listed(config, features, listed) for config, features in asked.items()):
             data = stamped(listed, known)
         else:
-            data = front_matter(list_parts(self._root), listed, known)
+            data = front_matter(list_parts(self.root), listed, known)
         self._write_text(dataset_card.NAME, compose(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
         """The YAML and body of the card; nobody else writes it, so one that was damaged is made anew."""
-        path = self._root / dataset_card.NAME
+        path = self.root / dataset_card.NAME
         try:
             return split(path.read_text("utf-8"))
         except (FileNotFoundError, UnicodeDecodeError, ValueError, yaml.YAMLError):
             return {}, _BEING_MADE
 
     def _sums(self) -> dict[str, str]:
-        path = self._root / checksums.NAME
+        path = self.root / checksums.NAME
         return checksums.parse(path.read_text("utf-8")) if path.exists() else {}
 
     def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
         return self._write_text(checksums.NAME, checksums.render(known))
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
-        sha256, size = replace_file(self._root / name, partial(_write_text, text))
+        sha256, size = replace_file(self.root / name, partial(_write_text, text))
         return ReleasedFile(name, sha256, None, size)
 
 

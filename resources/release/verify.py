@@ -1,6 +1,8 @@
 """Whether a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
 
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +22,9 @@ from resources.release.dataset.release_manifest import DATA, Manifest
 from resources.release.dataset.released_files import Inventory, in_use, list_parts, waiting_lines
 from resources.release.hub.calls import insist
 from resources.release.local import TEXTS
+from resources.release.published import PublishedRelease
 from resources.release.writers import wait
+from resources.urls import is_url
 
 Item = TypeVar("Item")
 Count = Callable[[Path, Mapping[str, Sequence[str]]], loading.Counts]
@@ -75,19 +79,40 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
     if broken:
         return
     if shards is None:
+        yield from _lacking(listed)
         yield from waiting_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
         yield from _counts(folder, inventory, chosen.shards(), count)
 
 
-def fetched(release: str, revision: str | None) -> Path:
-    """The folder that `release` names; a repository of the Hub is downloaded, or taken from the cache."""
+def _lacking(listed: Manifest) -> Iterator[str]:
+    if missing := listed.missing:
+        yield (
+            f"{len(missing)} of {len(listed.shards)} shards of the corpus are not in the release, {missing[0]} first: "
+            "run `kopub run --asset hf_release`"
+        )
+
+
+@contextmanager
+def fetched(release: str, revision: str | None) -> Iterator[Path]:
+    """The folder that `release` names; one at a URL is downloaded, and removed in the end; one of the Hub is downloaded
+    into the Hub's cache, or taken from it. Raises `StoreError`.
+    """
+    if is_url(release):
+        with tempfile.TemporaryDirectory(prefix="kopub-verify-") as folder:
+            PublishedRelease.at(release).download(Path(folder))
+            yield Path(folder)
+    else:
+        yield _folder_or_repository(release, revision)
+
+
+def _folder_or_repository(release: str, revision: str | None) -> Path:
     folder = Path(release)
     if folder.is_dir():
         return folder
     if release.count("/") != 1 or release.startswith((".", "/", "~")):
-        raise StoreError(f"{visible(release, _SHOWN)} is neither a folder nor a repository, `owner/name`")
+        raise StoreError(f"{visible(release, _SHOWN)} is neither a folder, a URL nor a repository, `owner/name`")
 
     def download() -> str:
         from huggingface_hub import snapshot_download

@@ -81,10 +81,10 @@ class History:
 
     def is_of_tables_now(self, store: ShardStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
         """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
-        measured, footers = self.measured(store), FooterCache(store)
+        measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
         tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
         return all(
-            shard in keys and is_of_corpus(asset, shard) and tables[asset][shard].content == content
+            shard in known and is_of_corpus(asset, shard) and tables[asset][shard].content == content
             for shard, contents in measured.items()
             for asset, content in contents.items()
         )

@@ -15,9 +15,16 @@ _LONGEST_PAUSE = 8.0
 _PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
 """What s3fs makes of 409 and 503, and of 500."""
 _PASSING_NAMES = frozenset(
-    {"HTTPClientError", "EndpointConnectionError", "ClientConnectionError", "ClientPayloadError", "ResponseParserError"}
+    {
+        *("HTTPClientError", "EndpointConnectionError", "ResponseParserError", "IncompleteReadError"),
+        *("ClientConnectionError", "ClientPayloadError", "IncompleteRead"),
+    }
 )
 """Classes of the clients' own libraries, which are imported only by whoever uses them."""
+_FULL_CODES = frozenset(
+    {"QuotaExceeded", "InsufficientCapacity", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
+)
+"""What Ceph, Wasabi, MinIO and others say of a bucket or a storage without room; s3fs knows none of them."""
 _CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"})
 """Libraries whose exceptions are no `OSError`."""
 
@@ -35,8 +42,7 @@ def passes(error: BaseException) -> bool:
 
 def is_taken(error: OSError) -> bool:
     """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
-    answer = getattr(error.__cause__, "response", None) or {}
-    return isinstance(error, FileExistsError) or answer.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+    return isinstance(error, FileExistsError) or _code(error) in ("PreconditionFailed", "412")
 
 
 def patiently(call: Callable[[], T], patience: float | None = None) -> T:
@@ -54,11 +60,18 @@ def patiently(call: Callable[[], T], patience: float | None = None) -> T:
 
 @contextmanager
 def told(path: str, doing: str) -> Iterator[None]:
-    """Raise `StoreError` for a fault of the storage. `FileNotFoundError` and `FileExistsError` are answers."""
+    """Raise `StoreError` for a fault of the storage.
+
+    `FileExistsError` is an answer, and so is `FileNotFoundError` but to a write: there is no such bucket then.
+    """
     try:
         yield
-    except (FileNotFoundError, FileExistsError, StoreError):
+    except (FileExistsError, StoreError):
         raise
+    except FileNotFoundError as error:
+        if doing != "written":
+            raise
+        raise StoreError(f"{path} cannot be written, there is no such bucket: make it, or correct store.url") from error
     except Exception as error:
         if not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
             raise
@@ -66,6 +79,11 @@ def told(path: str, doing: str) -> Iterator[None]:
 
 
 def _line(path: str, doing: str, error: Exception) -> str:
+    if _code(error) in _FULL_CODES:
+        return (
+            f"{path} was not written, the storage has no room for it ({_reason(error)}); what is finished is kept: "
+            "make room or raise the quota, and run again"
+        )
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return f"{path} cannot be {doing} with these credentials ({_reason(error)}): correct them and run again"
     if passes(error):
@@ -81,6 +99,12 @@ def _line(path: str, doing: str, error: Exception) -> str:
 def _reason(error: Exception) -> str:
     told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     return told_by or type(error).__name__
+
+
+def _code(error: BaseException) -> str | None:
+    """What the storage itself said, where the client's library keeps it."""
+    answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
+    return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 
 
 def _of_client(error: Exception) -> bool:

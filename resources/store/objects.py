@@ -10,6 +10,10 @@ from fsspec.implementations.local import LocalFileSystem
 from resources.store.faults import is_taken, patiently, told
 from resources.store.object_file import AT_ONCE, ObjectFile
 
+_S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
+"""Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
+would not tell for half an hour that a storage takes requests and answers none."""
+
 T = TypeVar("T")
 
 
@@ -25,7 +29,7 @@ class Objects:
     @classmethod
     def at(cls, url: str) -> tuple["Objects", str]:
         """The files below a folder or URL, and its path among them. Nothing is remembered of what was listed."""
-        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
         return cls(fs), root.rstrip("/")
 
     @property
@@ -56,7 +60,7 @@ class Objects:
                 except FileNotFoundError:
                     if is_taken(error):
                         return False  # it was there a moment ago
-                    raise error from None
+                    raise error from error.__cause__
             return True
 
         return self._call(path, "written", attempt)
@@ -88,6 +92,10 @@ class Objects:
         if self.local:
             return list(self.fs.find(folder))
         return [each["name"] for each in self._below(folder, "/")]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of all files below a folder of an object store, by path; nothing where there is no folder."""
+        return {each["name"]: each["size"] for each in self._below(folder, "/")}
 
     def modified(self, path: str) -> datetime:
         """When a file was written. Raises `FileNotFoundError`."""
@@ -134,3 +142,10 @@ class Objects:
             return call()
         with told(path, doing):
             return patiently(call, patience)
+
+
+def _client(url: str) -> dict[str, Any]:
+    """How the client of a URL is to ask, where that is for us to say."""
+    if url.partition("://")[0] not in ("s3", "s3a"):
+        return {}
+    return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}

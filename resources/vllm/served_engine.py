@@ -1,7 +1,7 @@
 """The base of engines whose model runs on a server: their fields, their worker pool, their figures."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, PrivateAttr
@@ -104,9 +104,18 @@ class ServedEngine(Engine):
             spares=self._spares,
         )
         for made, figures in pool.run(jobs):
-            for name, value in figures.items():
-                self._figures[name] += value
+            self.count(figures)
             yield made
+
+    def run_further(self, job: Any) -> None:
+        """A job that follows from a result of the `run_jobs` under way."""
+        assert self._pool is not None
+        self._pool.add(job)
+
+    def count(self, figures: Mapping[str, float]) -> None:
+        """Add to the figures of the next result."""
+        for name, value in figures.items():
+            self._figures[name] += value
 
     @property
     def slots(self) -> int:

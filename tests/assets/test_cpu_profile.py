@@ -1,18 +1,32 @@
-"""The cpu profile as it ships, on a real page of the samples and on pages of the oddest shapes."""
+"""The cpu profile as it ships, with figures, on two real pages of the samples and on pages of the oddest shapes."""
 
+import json
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pytest
 
 from resources.config.settings import load_settings
+from resources.documents_out.folder import write_documents
+from resources.figures.choices import Figures
+from resources.figures.descriptions import descriptions
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES
+from resources.release.export import export
+from resources.release.verify import verify
+from resources.search.search_options import Mode
+from resources.search.searcher import Searcher
 from resources.states import State
+from resources.store.corpus_tables import FIGURE_TABLES
+from tests.doubles.figure_chat import DESCRIPTION, VALID, chat
+from tests.figures.test_noters import noter
 from tests.support.corpora import page_image, query
 from tests.support.harness import Platform
 
 pytestmark = pytest.mark.slow
+FIGURES = "gimp-history26_3"
+"""A page of three figures, two of which have a caption."""
 
 
 def sample(page_id: str) -> tuple[str, bytes]:
@@ -33,11 +47,13 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     ]
     platform = Platform.of(
         tmp_path_factory.mktemp("cpu"),
-        [[sample("install.ko_19"), *odd]],
+        [[sample("install.ko_19"), sample(FIGURES), *odd]],
         [query("q1", "데비안이 지원하는 하드웨어 아키텍처는 무엇인가?", "install.ko_19")],
     )
-    platform.engines = {"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding}
-    assert platform.run().success
+    engines = {"layout": settings.layout, "recognition": settings.recognition, "embedding": settings.embedding}
+    with chat((VALID, "stop")) as double:
+        platform.engines = {**engines, "figures": Figures(vectors=True), "notes": noter(double.url)}
+        assert platform.run().success
     return platform
 
 
@@ -77,3 +93,36 @@ def test_the_release_loads(platform: Platform, tmp_path: Path):
     assert "page images from source, made with the cpu profile" in (platform.home / "release" / "README.md").read_text()
     vectors = datasets.load_dataset(folder, "text_embeddings", split="train", cache_dir=str(tmp_path))
     assert len(vectors[0]["vector"]) == load_settings().embedding.dim
+
+
+def test_its_figures_are_found_by_their_captions_and_described(platform: Platform):
+    figures = platform.rows("figure_embeddings")[FIGURES]["figures"]
+    captions = ["", "그림 A.9. 텍스트 도구의 경계 상자", "그림 A.10. 사각 조절 영역"]
+    assert [figure["caption"] for figure in figures] == captions
+    assert [figure["state"] for figure in figures] == [State.BLANK, State.OK, State.OK]
+    searcher = Searcher(platform.store, ["shard_00"], platform.engines["embedding"], "cpu", platform.home / "search")
+    (hit, *_) = searcher.search("텍스트 도구의 경계 상자", mode=Mode.FIGURE).hits
+    assert hit.page.page_id == FIGURES
+    assert hit.figure is not None
+    assert list(hit.figure.box) == figures[1]["bbox_2d"]
+    notes = platform.rows("figure_notes")[FIGURES]["notes"]
+    assert [(note["state"], note["description"]) for note in notes] == [(State.OK, DESCRIPTION)] * 3
+    assert platform.states("figure_notes")["install.ko_19"] == State.BLANK
+
+
+def test_figures_are_in_the_release_and_notes_in_the_exports(platform: Platform, tmp_path: Path):
+    release, keys = platform.home / "release", ["shard_00"]
+    assert list(verify(release)) == []
+    for config, of in (("figure_embeddings", 2), ("figure_notes", 3)):
+        rows = datasets.load_dataset(str(release), config, split="train", cache_dir=str(tmp_path / "cache"))
+        assert [row["page_id"] for row in rows] == [FIGURES] * of
+    done = export(platform.store, keys, out := tmp_path / "export", [table.name for table in FIGURE_TABLES])
+    assert (done.vectors["figures"], np.load(out / "embeddings" / "figures.npy").shape[0]) == (2, 2)
+    assert json.loads((out / "embeddings" / "figures_ids.json").read_text()) == [f"{FIGURES}_6", f"{FIGURES}_9"]
+    lines = [json.loads(line) for line in (out / "figure_notes.jsonl").read_text("utf-8").splitlines()]
+    assert [note["description"] for line in lines for note in line["notes"]] == [DESCRIPTION] * 3
+    assert [line["page_idx"] for line in lines] == list(range(4))
+    export(platform.store, keys, out)
+    assert not (out / "figure_notes.jsonl").exists()
+    write_documents(platform.store, keys, tmp_path / "out", ["markdown"], descriptions(platform.store, keys))
+    assert (tmp_path / "out" / "gimp-history26.md").read_text("utf-8").count(f"![{DESCRIPTION}]") == 3

@@ -1,11 +1,8 @@
 """Shards of one run that an engine makes in one call: they overlap, and each stands and falls by itself."""
 
 import asyncio
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +30,7 @@ from resources.vllm.server import VLLMServer
 from tests.doubles.engines import SpanningLayout
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, Reply, says
+from tests.support import forked
 from tests.support.corpora import Page, page_image
 from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform, failure
@@ -405,8 +403,7 @@ def test_a_killed_run_costs_what_was_in_flight_in_both_shards(tmp_path: Path):
     platform = laid_out(tmp_path)
     never = threading.Event()
     with HttpDouble(answers(a_2=never.is_set, b_2=never.is_set)) as double:
-        context = multiprocessing.get_context("spawn")
-        child = context.Process(target=recognize_at, args=(str(tmp_path), double.url))
+        child = forked.CONTEXT.Process(target=recognize_at, args=(str(tmp_path), double.url))
         child.start()
         until(lambda: all(map(partial(kept, platform), ("shard_00", "shard_01"))))
         child.kill()
@@ -440,33 +437,21 @@ def test_ctrl_c_ends_both_shards_in_one_line_and_the_next_run_keeps_what_they_ha
     make_dagster_home(tmp_path / "dagster")
     (tmp_path / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
     profile = tmp_path / "served.yaml"
+    select = ["--select", "ocr_results", "--partition-range", "shard_00...shard_01", "-m", "definitions"]
+    command = ["dagster", "asset", "materialize", *select]
+    settings = {"KOPUB_HOME": str(tmp_path), "DAGSTER_HOME": str(tmp_path / "dagster"), "KOPUB_PROFILE": str(profile)}
+    environment = {**os.environ, **settings, "PYTHONWARNINGS": "ignore"}
     with HttpDouble(answers(a_2=never.is_set, b_2=never.is_set)) as double:
         profile.write_text(PROFILE.format(url=double.url))
-        stopped = materialize(tmp_path, profile)
-        until(lambda: stopped.poll() is not None or all(map(partial(kept, platform), ("shard_00", "shard_01"))))
-        os.killpg(stopped.pid, signal.SIGINT)
-        _, errors = stopped.communicate(timeout=SOON)
-        assert [line for line in errors.splitlines() if " - INFO - " not in line] == [STOPPED]
+        with forked.started(command, environment) as running:
+            until(lambda: not running.at_work or all(map(partial(kept, platform), ("shard_00", "shard_01"))))
+            running.interrupt()
+            stopped = running.ended(SOON)
+        assert [line for line in stopped.stderr.splitlines() if " - INFO - " not in line] == [STOPPED]
         assert stopped.returncode == STOPPED_BY_HAND
         double.asked.clear()
         double.reply = answers()
-        again = materialize(tmp_path, profile)
-        _, errors = again.communicate(timeout=SOON)
-        assert again.returncode == 0, errors
+        again = forked.run(command, environment)
+        assert again.returncode == 0, again.stderr
         assert pages_of(double) == ["a_2", "b_2"]
     assert platform.states("ocr_results", "shard_01") == {"b_1": State.OK, "b_2": State.OK}
-
-
-def materialize(home: Path, profile: Path) -> "subprocess.Popen[str]":
-    """The command of a person, in a process group of its own as a shell starts it."""
-    selected = ["--select", "ocr_results", "--partition-range", "shard_00...shard_01", "-m", "definitions"]
-    settings = {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster"), "KOPUB_PROFILE": str(profile)}
-    return subprocess.Popen(
-        [str(Path(sys.executable).parent / "dagster"), "asset", "materialize", *selected],
-        cwd=ROOT,
-        env={**os.environ, **settings, "PYTHONWARNINGS": "ignore"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )

@@ -1,7 +1,5 @@
 """Errors and Ctrl-C of Dagster's own commands, as real processes: one line each, and an exit code that says so."""
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,7 +14,9 @@ from kopub_assets.running.command_line import shown_to_the_end
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, ConfigError
 from resources.store.reachable import require_reachable
-from tests.cli.test_cli import BIN, materialize, run
+from tests.cli.test_cli import environment_of, materialize, run
+from tests.support import forked
+from tests.support.dagster_home import make_dagster_home
 
 pytestmark = pytest.mark.services
 
@@ -118,27 +118,18 @@ def test_the_last_line_of_a_step_is_shown_however_short_it_was(tmp_path: Path):
 
 
 def test_ctrl_c_says_what_is_kept_and_the_next_run_keeps_it(home: Path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-    environment |= {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster"), **QUIET}
-    command = ["asset", "materialize", "--select", "raw_pages,layout_regions,ocr_results", "--partition", "shard_00"]
-    # A group of its own, as a shell gives every command: Ctrl-C reaches all its processes.
-    process = subprocess.Popen(
-        [str(BIN / "dagster"), *command, "-m", "definitions"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    make_dagster_home(home / "dagster")
+    select = ["--select", "raw_pages,layout_regions,ocr_results", "--partition", "shard_00", "-m", "definitions"]
     journal = home / "store" / ".journal" / "ocr_results" / "shard_00"
-    patience = time.monotonic() + 200
-    while not list(journal.glob("*.parquet")) and process.poll() is None and time.monotonic() < patience:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
-    assert process.returncode == 130, errors
-    lines = [line for line in errors.splitlines() if " - INFO - " not in line]
+    command = ["dagster", "asset", "materialize", *select]
+    with forked.started(command, environment_of(home) | QUIET) as running:
+        patience = time.monotonic() + 200
+        while not list(journal.glob("*.parquet")) and running.at_work and time.monotonic() < patience:
+            time.sleep(0.02)
+        running.interrupt()
+        stopped = running.ended(100)
+    assert stopped.returncode == 130, stopped.stderr
+    lines = [line for line in stopped.stderr.splitlines() if " - INFO - " not in line]
     assert lines == [STOPPED]
     with dg.DagsterInstance.from_config(str(home / "dagster")) as instance:
         assert [stored.status for stored in instance.get_runs()] == [dg.DagsterRunStatus.CANCELED]

@@ -3,9 +3,7 @@
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +21,10 @@ from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
 from tests.doubles.engines import SlowReader
+from tests.support import forked
 from tests.support.commands import kopub
 from tests.support.corpora import pages, write_corpus
+from tests.support.dagster_home import make_dagster_home
 from tests.support.harness import Platform
 
 KEYS = [f"shard_{number:02d}" for number in range(6)]
@@ -229,23 +229,20 @@ def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, m
 @pytest.mark.services
 def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
     write_corpus(tmp_path / "source", [pages("a_1")])
+    make_dagster_home(tmp_path / "home" / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "run", str(tmp_path / "source")]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, process_group=0
-    )
-    assert running.stdout is not None
-    for line in running.stdout:
-        if line.startswith("raw_pages"):
-            running.send_signal(signal.SIGINT)
-            break
-    _, said = running.communicate(timeout=60)
-    assert (running.returncode, said) == (
+    with forked.started(["kopub", "run", str(tmp_path / "source")], environment) as running:
+        while running.at_work and "\nraw_pages" not in running.said:
+            time.sleep(0.01)
+        running.interrupt()
+        stopped = running.ended(60)
+    assert (stopped.returncode, stopped.stderr) == (
         130,
         "stopped; finished pages are kept: run the same command again to go on\n",
     )
     kept = (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns
-    again = subprocess.run([*command[:-1]], capture_output=True, text=True, env=environment, check=True)
+    again = forked.run(["kopub", "run", "--asset", "raw_pages", "--asset", "layout_regions"], environment)
+    assert again.returncode == 0, again.stderr
     assert "raw_pages: 0 of 0 rows made" in again.stdout
     assert (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns == kept
 

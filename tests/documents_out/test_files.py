@@ -134,7 +134,7 @@ def test_pages_without_a_document_or_a_number(tmp_path: Path) -> None:
     rows = [PageRow("photo", None, None, [Printed("text", "하나.")])]
     rows += [PageRow(f"q{n}", "d", None, [Printed("text", f"{n}.")]) for n in "ab"]
     files = write(tmp_path, s=rows)
-    assert files["photo.md"] == "<!-- photo: 1 pages -->\n\n<!-- page 1 -->\n\n하나.\n"
+    assert files["photo.md"] == "<!-- photo: 1 page -->\n\n<!-- page 1 -->\n\n하나.\n"
     assert files["d.md"] == "<!-- d: 2 pages -->\n\n<!-- page 1 -->\n\na.\n\n<!-- page 2 -->\n\nb.\n"
 
 

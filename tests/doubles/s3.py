@@ -3,6 +3,7 @@
 import io
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ from typing import Any, Self
 from werkzeug.serving import make_server
 
 BUCKET = "corpus"
-CUT = -1
-"""Instead of a status: the connection is broken."""
+CUT, CUT_WITHIN, FULL, SILENT = -1, -2, -3, -4
+"""Instead of a status: the connection is broken, once the request was read and while it is; the bucket has no room,
+as Ceph says it; no answer for a while."""
+_SILENCE = 0.6
 
 Fault = Callable[[str, str], int | None]
 """What a request, by method and path, is answered instead of what it asked for; None for what it asked for."""
@@ -28,25 +31,37 @@ class S3Double:
     """Method and path, with the query, of every request."""
 
     def __enter__(self) -> Self:
+        from moto.moto_api._internal.models import moto_api_backend
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
+        # What moto holds is of the process: another double may have left its buckets.
+        moto_api_backend.reset()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._alone = threading.Lock()
-        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
-        vars(self._server)["daemon_threads"] = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._port = 0
+        self.come_back()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.go_away()
+
+    def go_away(self) -> None:
+        """Let every connection be refused, until it comes back at the same address with what it holds."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
+    def come_back(self) -> None:
+        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True)
+        vars(self._server)["daemon_threads"] = True
+        self._port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
     @property
     def environment(self) -> dict[str, str]:
         """The variables by which every client of S3 finds the server."""
-        return variables(f"http://127.0.0.1:{self._server.server_port}")
+        return variables(f"http://127.0.0.1:{self._port}")
 
     def counted(self) -> Counter[str]:
         """Requests by method."""
@@ -56,9 +71,10 @@ class S3Double:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         query = environ.get("QUERY_STRING")
         self.asked.append((method, f"{path}?{query}" if query else path))
+        length, status = int(environ.get("CONTENT_LENGTH") or 0), self.before(method, path)
         # moto reads no more of a stream than it is told.
-        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        if (status := self.before(method, path)) is not None:
+        body = environ["wsgi.input"].read(length // 2 if status == CUT_WITHIN else length)
+        if status is not None:
             return _faulty(status, environ, start)
         with self._alone:
             answered: list[Any] = []
@@ -75,21 +91,25 @@ class S3Double:
 
 
 def variables(url: str) -> dict[str, str]:
-    """What names the server at `url` to a client of S3, that does not try again by itself."""
+    """What names the server at `url` to a client of S3."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",
     }
 
 
 def _faulty(status: int, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-    if status == CUT:
+    if status == SILENT:
+        time.sleep(_SILENCE)
+    if status in (CUT, CUT_WITHIN, SILENT):
         connection: socket.socket = environ["werkzeug.socket"]
         connection.shutdown(socket.SHUT_RDWR)
         return []
-    code = {403: "InvalidAccessKeyId", 503: "ServiceUnavailable"}.get(status, "InternalError")
+    if status == FULL:
+        status, code = 403, "QuotaExceeded"
+    else:
+        code = {403: "InvalidAccessKeyId", 503: "ServiceUnavailable"}.get(status, "InternalError")
     start(f"{status} no", [("Content-Type", "application/xml")])
     return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>the answer of a test</Message></Error>".encode()]

@@ -109,6 +109,24 @@ def test_what_is_in_doubt_is_read_from_its_crop_and_a_lost_rest_makes_the_page_p
     assert platform.rows("parsed_texts")["p_1"]["text"].endswith(CROPPED)
 
 
+def test_each_shard_has_second_tries_of_its_own(platform: Platform, model: Model):
+    page = bytes(drawn_page().data)
+    platform.reindex([[("p_1", page), ("p_2", page)], [("p_3", page), ("p_4", page)]])
+    model.whole, model.finish_reason = [upper()], "length"
+    result = platform.run("raw_pages,layout_regions", last="shard_01")
+    assert result.success
+    made = {each.partition: each.metadata for each in result.asset_materializations_for_node("layout_regions")}
+    for shard, second in (("shard_00", "p_1"), ("shard_01", "p_3")):
+        figures = made[shard]
+        assert (figures["second_tries"].value, figures["second_tries_left_out"].value) == (1, 1)
+        assert figures["requests"].value == 2 + 2
+        told = {
+            page_id: "not read in halves" in row["reason"]
+            for page_id, row in platform.rows("layout_regions", shard).items()
+        }
+        assert told == {page_id: page_id != second for page_id in told}
+
+
 @pytest.mark.parametrize(
     ("changed", "stale"),
     [

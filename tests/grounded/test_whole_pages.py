@@ -1,5 +1,6 @@
 """Pages read whole over a server that answers what a test decides: regions, texts, second tries, and what is lost."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from resources.errors import EngineError
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.page_answer import page_answer
 from resources.layout.regions import PageLayout, Task
-from resources.pages.page import Page
+from resources.pages.page import Batch, Page
 from resources.recognition.vlm.chat_requests import Answer
 from resources.states import State
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
@@ -151,16 +152,40 @@ def test_equal_blocks_without_end_are_a_loop():
     assert len(layout.regions) == 6
 
 
+LEFT_OUT = "not read in halves, which 40% of the pages of a shard may be"
+
+
+def left_out(found: Sequence[PageLayout]) -> set[str]:
+    return {layout.page_id for layout in found if LEFT_OUT in str(layout.reason)}
+
+
 def test_second_tries_are_capped_and_no_page_is_dropped():
-    pages = [replace(drawn_page(), page_id=f"p_{at}") for at in range(6)]
-    found, asked, figures = laid_out(always(upper(), "length"), *pages, halves_share=0.2)
+    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=Batch("shard_00", 6)) for at in range(6)]
+    found, asked, figures = laid_out(always(upper(), "length"), *pages, halves_share=0.4)
     assert len(found) == 6
-    assert figures["second_tries"] + figures["second_tries_left_out"] == 6
-    assert figures["second_tries"] == 2
-    assert len(asked) == 6 + 2 * 2
+    assert (figures["second_tries"], figures["second_tries_left_out"]) == (2, 4)
+    assert len(asked) == figures["requests"] == 6 + 2 * 2
+    assert figures["answers_cut"] == 6 + 2
     assert all(layout.state is State.PARTIAL and layout.regions for layout in found)
-    left_out = [layout for layout in found if "not read in halves, which 20% of the pages may be" in str(layout.reason)]
-    assert len(left_out) == 4
+    assert left_out(found) == {"p_2", "p_3", "p_4", "p_5"}
+
+
+@pytest.mark.services
+def test_the_cap_is_one_for_a_shard_however_many_client_processes_read_it():
+    shards = [Batch("shard_00", 6), Batch("shard_01", 3)]
+    of = [batch for batch in shards for _ in range(batch.pages)]
+    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=batch) for at, batch in enumerate(of)]
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        # The page that is asked for first is answered last.
+        await asyncio.sleep(0.3 if asked.number == 0 else 0.0)
+        return says(upper(), "length")
+
+    found, asked, figures = laid_out(reply, *pages, halves_share=0.4, processes=2)
+    assert sorted(layout.page_id for layout in found) == [page.page_id for page in pages]
+    assert left_out(found) == {"p_2", "p_3", "p_4", "p_5", "p_7", "p_8"}
+    assert (figures["second_tries"], figures["second_tries_left_out"]) == (3, 6)
+    assert len(asked) == figures["requests"] == 9 + 3 * 2
 
 
 def test_no_second_try_where_none_is_wanted():

@@ -59,3 +59,22 @@ def test_pages_are_asked_for_as_the_real_model_s_classes_take_them(
         (cut,) = full.detect([page])
         assert full.take_figures()["answer_tokens"] == 8192 - 903 - 64
         assert cut.state in (State.PARTIAL, State.FAILED)
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(900)
+def test_the_second_generation_takes_pages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
+    server = server_of(save_deepseek_ocr(tmp_path / "deepseek-ocr-2", ocr2=True))
+    with server.lease():
+        detector = DeepSeekOcrLayout(server=server, processes=1, sampling={"max_tokens": 24}, ocr2=True)
+        (layout,) = detector.detect([drawn_page()])
+        figures = detector.take_figures()
+    assert layout.state in (State.PARTIAL, State.FAILED)
+    assert layout.reason
+    # A4 has six tiles of 768, of 144 tokens each, and its parts have four and two.
+    assert figures["requests"] == 3
+    assert figures["image_tokens"] == 1121 + 833 + 545
+    assert figures.get("answers_refused", 0) == 0

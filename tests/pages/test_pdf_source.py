@@ -20,8 +20,9 @@ import pytest
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
 from resources.pages.corpus import Corpus
+from resources.pages.corpus_place import CorpusPlace
 from resources.pages.documents import pdf as pdfs
-from resources.pages.documents import pool, shards
+from resources.pages.documents import pool, rendered, shards
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool, Failed
@@ -369,7 +370,7 @@ def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.Mon
     first = small.index()
     assert small.made == ["2 of 2 pages made"] * 3
     files = small.files()
-    for owner, name in ((DocumentPool, "_ask"), (shards, "replace_file")):
+    for owner, name in ((DocumentPool, "_ask"), (rendered, "replace_file")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
     assert small.index() == first
     assert (small.made, small.files()) == ([], files)
@@ -554,7 +555,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
     for name in "ad":
         small.put(f"{name}.pdf", pdf(sheet(bar(RED))))
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "clear", lambda home, keep: (_ for _ in ()).throw(Stopped))
+        patch.setattr(rendered.Rendered, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
         patch.setattr("resources.pages.indexing.replace_bytes", lambda path, content: (_ for _ in ()).throw(Stopped))
         with pytest.raises(Stopped):
             small.index()
@@ -612,7 +613,10 @@ def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
 
 def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
     folder.put("a.pdf")
-    with shards.exclusive(folder.home), pytest.raises(SourceError, match="another `kopub index` makes pages in"):
+    with (
+        rendered.Rendered(CorpusPlace(folder.home)).exclusive(),
+        pytest.raises(SourceError, match="another `kopub index` makes pages in"),
+    ):
         folder.index()
 
 

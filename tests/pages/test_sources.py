@@ -139,7 +139,7 @@ def test_manifest_says_what_was_indexed(tmp_path: Path) -> None:
     manifest = Manifest.load(home)
     content = shard_file(tmp_path).read_bytes()
     assert (manifest.shards[0].bytes, manifest.shards[0].sha256) == (len(content), hashlib.sha256(content).hexdigest())
-    assert manifest.path(manifest.shards[0].file) == shard_file(tmp_path)
+    assert manifest.place(manifest.shards[0].file) == str(shard_file(tmp_path))
     assert (manifest.rows, manifest.source) == (3, str(tmp_path / "source"))
     assert index(str(tmp_path / "source"), home) == manifest
 

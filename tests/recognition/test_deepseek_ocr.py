@@ -326,6 +326,8 @@ class TestProfile:
         assert isinstance(engine, DeepSeekOcrRecognizer)
         assert engine.weights()["model"] == "deepseek-ai/DeepSeek-OCR"
         assert len(engine.weights()["revision"]) == 40
+        second = self.load(tmp_path, monkeypatch, f"model: deepseek_ocr_2, ocr2: true, server: {self.SERVER}")
+        assert second.weights()["model"] == "deepseek-ai/DeepSeek-OCR-2"
 
     @pytest.mark.parametrize(
         ("keys", "said"),
@@ -334,6 +336,8 @@ class TestProfile:
             ("model: deepseek_ocr", "server.max_model_len: DeepSeek-OCR takes 8192 tokens"),
             ("model: deepseek_ocr, server: {max_model_len: 8192}", f"--logits-processors={LOGITS_PROCESSOR}"),
             (f"model: deepseek_ocr, server: {{{FLAG}}}", 'set VLLM_USE_V2_MODEL_RUNNER: "0"'),
+            (f"model: deepseek_ocr_2, server: {SERVER}", "ocr2: deepseek-ai/DeepSeek-OCR-2 .* set ocr2 to true"),
+            (f"model: deepseek_ocr, ocr2: true, server: {SERVER}", "is the first DeepSeek-OCR; leave ocr2 out"),
         ],
     )
     def test_what_is_missing_is_one_line(

@@ -79,7 +79,10 @@ def test_a_release_that_is_being_made_may_ask_about_pages_to_come(tmp_path: Path
     )
     release.publish("shard_00", type(made)(**{**made.tables, "query_embeddings": queries}))
     release.finish(about("shard_00", "shard_09"))
-    assert list(verify(tmp_path / "r")) == []
+    assert list(verify(tmp_path / "r", ["shard_00"])) == []
+    assert list(verify(tmp_path / "r")) == [
+        "1 of 2 shards of the corpus are not in the release, shard_09 first: run `kopub run --asset hf_release`"
+    ]
     release.finish(about("shard_00"))
     assert list(verify(tmp_path / "r")) == ["shard_00: qrels has pages that are not there: 1 (doc9_9)"]
 
@@ -283,7 +286,7 @@ def test_the_command_says_what_is_wrong_and_fails(folder: Path, tmp_path: Path, 
     assert (broken.returncode, broken.stdout) == (1, "data/qrels/shard_01.parquet is missing\n")
     nothing = kopub(tmp_path, "verify", str(tmp_path / "nothing"))
     assert nothing.returncode == 1
-    assert nothing.stderr.startswith(f"Error: {tmp_path}/nothing is neither a folder nor a repository")
+    assert nothing.stderr.startswith(f"Error: {tmp_path}/nothing is neither a folder, a URL nor a repository")
 
 
 @pytest.mark.slow

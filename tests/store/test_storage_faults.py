@@ -1,19 +1,27 @@
 """Faults of object storage: those that pass cost time, the others are one line, and nothing is ever half there."""
 
-import time
+import threading
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
-from resources.store import faults
+from resources.store import faults, ledger
+from resources.store.locks import objects as object_locks
+from resources.store.objects import Objects
 from resources.store.table_store import TableStore
-from tests.doubles.s3 import BUCKET, CUT, Fault, S3Double
+from tests.doubles.s3 import BUCKET, CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
 from tests.support.buckets import bucket
+from tests.support.corpora import pages
+from tests.support.two_writers import ASSETS, OnObjects
 
 TABLE = pa.table({"page_id": ["a", "b"]})
+PATIENCE = faults.PATIENCE
+"""As it is outside of these tests."""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +52,14 @@ def first(count: int, status: int, of: str = "PUT") -> Fault:
     return lambda method, path: next(left, None) if method == of else None
 
 
-@pytest.mark.parametrize("fault", [503, 500, CUT], ids=["busy", "broken", "cut"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_fault_that_passes_is_waited_out(store: TableStore, server: S3Double, fault: int, when: str):
+@pytest.mark.parametrize(
+    ("when", "fault"),
+    [
+        *((when, fault) for when in ("before", "after") for fault in (503, 500, CUT)),
+        pytest.param("before", CUT_WITHIN, id="cut in the middle of the PUT"),
+    ],
+)
+def test_a_fault_that_passes_is_waited_out(store: TableStore, server: S3Double, when: str, fault: int):
     setattr(server, when, first(2, fault))
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "now"}
@@ -59,10 +72,78 @@ def test_so_is_one_while_a_table_is_read(store: TableStore, server: S3Double, me
 
 
 def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, server: S3Double):
-    back = time.monotonic() + 2
-    server.before = lambda method, path: CUT if time.monotonic() < back else None
+    server.go_away()
+    back = threading.Timer(2.0, server.come_back)
+    back.start()
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
+    back.join()
     assert store.published("ocr_results").keys() == {"shard_00"}
+    assert store.metadata("ocr_results", "shard_00") == {"recipe": "now"}
+
+
+def test_a_minute_without_the_storage_costs_neither_a_table_nor_its_lock():
+    assert PATIENCE > 60
+    assert object_locks._OWN_SHARE * object_locks.LIVES > 60 + object_locks.LIVES / object_locks._BEATS
+
+
+def test_slow_answers_are_waited_for_and_asked_for_again(
+    store: TableStore, server: S3Double, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 0.2}})
+    impatient = TableStore(store.url, keep_versions=0)
+    server.before = first(2, SILENT)
+    impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
+    assert impatient.metadata("ocr_results", "shard_00") == {"recipe": "now"}
+    monkeypatch.setattr(faults, "PATIENCE", 0.1)
+    server.before = lambda method, path: SILENT
+    with pytest.raises(StoreError, match=r"the storage does not answer \(.*[Tt]imeout.*\); what is finished") as e:
+        impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "then"})
+    assert "\n" not in str(e.value)
+
+
+def test_a_bucket_that_is_full_is_one_line_at_once_and_the_old_table_stays(store: TableStore, server: S3Double):
+    server.before = lambda method, path: FULL if method == "PUT" else None
+    for write in (
+        lambda: store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"}),
+        lambda: store.parts(".ledger", "ocr_results", "shard_00").append(TABLE),
+        lambda: store.exclusive("ocr_results", "shard_00").__enter__(),
+    ):
+        server.asked.clear()
+        with pytest.raises(StoreError, match=r"has no room for it \(.+\); .*: make room or raise the quota") as e:
+            write()
+        assert "\n" not in str(e.value)
+        assert server.counted()["PUT"] == 1, "asking again makes no room"
+    assert store.metadata("ocr_results", "shard_00") == {"recipe": "before"}
+    server.before = lambda method, path: None
+    with store.exclusive("ocr_results", "shard_00"):
+        store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
+
+
+def test_a_bucket_that_is_not_there_is_one_line(store: TableStore):
+    with pytest.raises(StoreError, match=r"there is no such bucket: make it, or correct store\.url$"):
+        TableStore("s3://nowhere/store").write("ocr_results", "shard_00", TABLE, {})
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        TableStore("s3://nowhere/store").exclusive("ocr_results", "shard_00").__enter__()
+
+
+def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
+    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(faults, "PATIENCE", 30.0)
+    home = OnObjects.of(tmp_path / "home", [pages("a_1", "a_2", "a_3")]).home
+    calm, stormy = (OnObjects(home, url=f"{root}/{tmp_path.name}/{name}") for name in ("calm", "stormy"))
+    calm.make(*ASSETS)
+    some = cycle([None, 503, None, None, CUT, None, 500, None, None, CUT_WITHIN, None])
+    lost = cycle([None, None, None, CUT, None, None, None, 503, None, None, None, None, None])
+    server.before, server.after = (lambda method, path: next(some)), (lambda method, path: next(lost))
+    stormy.make(*ASSETS)
+    server.before = server.after = lambda method, path: None
+    for asset in ASSETS:
+        assert stormy.store.read(asset, "shard_00").equals(calm.store.read(asset, "shard_00"))
+        assert ledger.read(stormy.store, asset, "shard_00").num_rows == 3
+    objects, there = Objects.at(stormy.url)
+    left = [path.removeprefix(f"{there}/").partition("/")[0] for path in objects.below(there)]
+    assert set(left) == {*ASSETS, ".ledger", ".footers"}
 
 
 @pytest.mark.parametrize("fault", [503, CUT], ids=["busy", "cut"])

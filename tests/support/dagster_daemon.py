@@ -19,7 +19,10 @@ from resources.config.settings import ROOT
 PATIENCE = 120.0
 """Seconds until what a test waits for must be there: all machines that run tests are slow at times."""
 RELOAD_SECONDS = 10
-"""Between two looks of the daemon for its code server, in place of a minute."""
+"""Between two looks for a code server that a test kills, in place of a minute; each starts another one."""
+_RELOAD = "RELOAD_SECONDS_OF_TEST"
+LOOK_SECONDS = 2
+"""Between two looks of the daemon for backfills, in place of half a minute."""
 
 
 class Daemon:
@@ -52,6 +55,7 @@ class Daemon:
             "PYTHONPATH": str(ROOT),
             "DAGSTER_HOME": str(self.home),
             "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "1",
+            _RELOAD: str(RELOAD_SECONDS if configuration == "local" else controller.RELOAD_WORKSPACE_INTERVAL),
             **environment,
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,9 +89,9 @@ class Daemon:
         self._process.wait()
         self._process = None
 
-    def until(self, condition: Callable[[], Any]) -> Any:
-        """What `condition` gives as soon as it is something."""
-        deadline = time.monotonic() + PATIENCE
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        """What `condition` gives as soon as it is something, within so many seconds."""
+        deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, (self.folder / "log").read_text()[-5000:]
             time.sleep(0.2)
@@ -103,5 +107,6 @@ def with_status(instance: dg.DagsterInstance, *status: dg.DagsterRunStatus) -> l
 
 
 if __name__ == "__main__":
-    controller.RELOAD_WORKSPACE_INTERVAL = RELOAD_SECONDS
+    controller.RELOAD_WORKSPACE_INTERVAL = int(os.environ[_RELOAD])
+    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = LOOK_SECONDS
     main()

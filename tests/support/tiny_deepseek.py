@@ -1,4 +1,4 @@
-"""A tiny DeepSeek-OCR for a real vLLM on the CPU: configuration and tokenizer as the Hub would hold them, no weights.
+"""A tiny DeepSeek-OCR, or DeepSeek-OCR-2, for a real vLLM on the CPU: configuration and tokenizer, no weights.
 
 Its weights are made where it is served, by `tiny_deepseek_serve`.
 """
@@ -16,8 +16,11 @@ SPECIALS = (
 WIDTH = 64
 
 
-def save_deepseek_ocr(folder: Path) -> Path:
-    """Two dense layers of width 64; the two towers, whose size is no part of a configuration, have one each."""
+def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
+    """Two dense layers of width 64; the two towers, whose size is no part of a configuration, have one each.
+
+    The second generation's projector sees one tower alone, which has looked at the other's features.
+    """
     from transformers import PreTrainedTokenizerFast
 
     folder.mkdir(parents=True)
@@ -33,7 +36,7 @@ def save_deepseek_ocr(folder: Path) -> Path:
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     config = {
         **ids,
-        "architectures": ["DeepseekOCRForCausalLM"],
+        "architectures": ["DeepseekOCR2ForCausalLM" if ocr2 else "DeepseekOCRForCausalLM"],
         "model_type": "deepseek_vl_v2",
         "torch_dtype": "bfloat16",
         "tile_tag": "2D",
@@ -42,7 +45,7 @@ def save_deepseek_ocr(folder: Path) -> Path:
         "projector_config": {
             "model_type": "mlp_projector",
             "projector_type": "linear",
-            "input_dim": 2 * WIDTH,
+            "input_dim": WIDTH if ocr2 else 2 * WIDTH,
             "n_embed": WIDTH,
         },
         "vision_config": {"model_type": "vision", "image_size": 1024},

@@ -1,4 +1,4 @@
-"""`vllm` in which DeepSeek-OCR is tiny: run by the interpreter of an environment that has vLLM, with its arguments.
+"""`vllm` in which both generations of DeepSeek-OCR are tiny, with its arguments.
 
 The sizes of the model's two vision towers stand in vLLM's code, not in a configuration: on a CPU they
 take ten seconds a picture. Here they have one layer of width 64, and the weights are such that the
@@ -12,18 +12,20 @@ from typing import Any
 
 import torch
 import vllm.model_executor.models.deepseek_ocr as deepseek
+import vllm.model_executor.models.deepseek_ocr2 as deepseek2
 from transformers import CLIPVisionConfig
 from vllm.entrypoints.cli.main import main
 from vllm.model_executor.model_loader.dummy_loader import (
     DummyModelLoader,
 )
 from vllm.model_executor.models.deepencoder import ImageEncoderViT
+from vllm.model_executor.models.deepencoder2 import Qwen2Decoder2Encoder
 from vllm.tokenizers import cached_tokenizer_from_config
 
 _WIDTH = 64
 
 
-def _sam() -> Any:
+def _sam(**fields: Any) -> Any:
     norm = partial(torch.nn.LayerNorm, eps=1e-6)
     return ImageEncoderViT(
         depth=1, embed_dim=_WIDTH, num_heads=2, norm_layer=norm, use_rel_pos=True, window_size=14,
@@ -34,6 +36,12 @@ def _sam() -> Any:
 def _clip(**fields: Any) -> CLIPVisionConfig:
     small = {"hidden_size": _WIDTH, "intermediate_size": _WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1}
     return CLIPVisionConfig(**{**fields, **small})
+
+
+def _qwen2() -> Any:
+    return Qwen2Decoder2Encoder(
+        decoder_layer=1, hidden_dimension=_WIDTH, num_attention_heads=2, num_key_value_heads=2, intermediate_size=_WIDTH
+    )
 
 
 def _fill(loader: Any, model: torch.nn.Module, model_config: Any) -> None:
@@ -58,6 +66,8 @@ def _fill(loader: Any, model: torch.nn.Module, model_config: Any) -> None:
 
 deepseek.build_sam_vit_b = _sam
 deepseek.CLIPVisionConfig = _clip
+deepseek2.ImageEncoderViT = _sam
+deepseek2.build_qwen2_decoder_as_encoder = _qwen2
 DummyModelLoader.load_weights = _fill
 
 if __name__ == "__main__":

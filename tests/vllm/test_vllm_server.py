@@ -392,7 +392,7 @@ def test_who_comes_while_a_replica_is_restarted_waits_for_it(
         server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(lambda: state_of(server, runtime).phase is Phase.STARTING)
         assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
-        assert "starting, 1 restarts" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
+        assert "starting, 1 restart" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
         generate(endpoint)
         other = client(fields, 0)
         held.unlink()

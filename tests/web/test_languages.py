@@ -7,7 +7,9 @@ import pytest
 
 from kopub_web.languages import LANGUAGES, language_of, texts
 from resources.layout.regions import LABELS
+from resources.search.search_options import Mode
 from resources.states import State
+from tests.support.reasons import reasons
 
 
 @pytest.mark.parametrize(
@@ -43,11 +45,12 @@ def test_korean_texts_are_korean():
             assert re.search("[가-힣]", form) or key.startswith(("pager.", "history.row")), key
 
 
-def test_every_state_and_label_has_a_word():
+def test_every_state_label_and_way_of_searching_has_a_word():
     for language in LANGUAGES:
         forms = texts(language).forms
         assert {f"state.{state}" for state in State} <= set(forms)
         assert {f"label.{label}" for label in LABELS} <= set(forms)
+        assert {f"by.{mode}" for mode in Mode if mode is not Mode.AUTO} <= set(forms)
 
 
 def _values(text: object) -> set[str]:
@@ -61,4 +64,36 @@ def test_a_reason_is_told_without_the_table_that_says_so():
     told, language = texts("ko").reason(said)
     assert (told.startswith("a.pdf: 암호"), language) == (True, "ko")
     assert texts("ko").reason("out of memory") == ("out of memory", "en")
+    assert texts("en").reason("the answer was cut off; 7% of it: no") == ("the answer was cut off; 7% of it: no", "en")
     assert texts("ko").reason("") == texts("ko").reason("parsed_texts") == ("", "en")
+
+
+def test_every_reason_that_the_code_gives_is_known_in_korean():
+    unknown = {said: where for said, where in reasons().items() if texts("ko").reason(said)[1] != "ko"}
+    assert unknown == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "ocr_results: 2 of 1,240 regions failed; region 7 (table): the answer was cut off after 512 characters",
+            "영역 1,240개 가운데 2개를 읽지 못했습니다. 7번 영역(표): 답이 512자에서 끊겼습니다",
+        ),
+        (
+            "layout_regions: 'ab' repeats without end; what follows its first time is left out; "
+            "25% of the page's ink is outside of all regions",
+            "'ab'만 끝없이 되풀이됩니다; 처음 나온 뒤의 것은 버렸습니다; "
+            "쪽에 인쇄된 것의 25%가 어느 영역에도 들지 않습니다",
+        ),
+        ("no region was found on a page with ink (0.42%)", "쪽에 인쇄된 것이 있으나(0.42%) 영역을 찾지 못했습니다"),
+        ("HTTP 503: busy; wait (after 5 attempts)", "HTTP 503: busy; wait (5번 시도)"),
+        (
+            "2 of 35 shards have no figure vectors yet",
+            "샤드 35개 가운데 2개는 아직 그림과 차트 벡터가 없어 찾지 않았습니다",
+        ),
+        ("the page cannot be drawn: {0} {x}", "PDF에서 이 쪽을 그릴 수 없습니다: {0} {x}"),
+    ],
+)
+def test_a_reason_in_korean(said: str, told: str):
+    assert texts("ko").reason(said) == (told, "ko")

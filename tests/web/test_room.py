@@ -76,7 +76,7 @@ class Scribe(Recognizer):
             said = {"table": self.table, "text": self.text}
             texts = [RegionText(r.index, r.label, said.get(r.label, "")) for r in regions]
             if page.page_id == self.partly:
-                texts[-1] = RegionText(2, "text", "", State.FAILED, "it repeats itself")
+                texts[-1] = RegionText(2, "text", "", State.FAILED, "the answer was cut off")
             cut = Crop(f"crops/{page.page_id}_1.jpg", BOXES["image"], "image", page_image(1, format="JPEG"))
             yield page_reading(page.page_id, texts, [cut])
 
@@ -232,7 +232,7 @@ def test_a_region_is_cut_out_of_its_page(troubled: Platform):
     ("kind", "page_id", "why"),
     [
         ("doubtful", "a_1", "of the characters are broken"),
-        ("partial", "a_2", "it repeats itself"),
+        ("partial", "a_2", "the answer was cut off"),
         ("failed", "a_3", "asked to fail"),
         ("quarantined", "b_2", "not a PNG, JPEG, WEBP, TIFF image"),
     ],
@@ -241,6 +241,22 @@ def test_pages_to_look_at_are_listed_with_the_reason(troubled: Platform, kind: s
     listed = browser(troubled).get(f"/pages?kind={kind}").text
     assert why in listed
     assert f'href="/page?id={page_id}&amp;walk={kind}"' in listed
+
+
+def test_reasons_are_told_in_korean_wherever_they_stand(troubled: Platform):
+    page = browser(troubled)
+    cut, picture = "답이 도중에 끊겼습니다", "PNG, JPEG, WEBP, TIFF 그림이 아닙니다"
+    for address, why in (
+        ("/pages?kind=partial", f"2번 영역(글): {cut}"),
+        ("/page?id=a_2", cut),
+        ("/page?id=a_2&view=history", f"2번 영역(글): {cut}"),
+        ("/pages?kind=quarantined", picture),
+        ("/page?id=b_2", picture),
+    ):
+        shown = plain(page.get(address, headers={"Accept-Language": "ko"}).text)
+        assert why in shown
+        assert "cut off" not in shown
+        assert "not a PNG" not in shown
 
 
 def test_a_list_is_walked_through_page_by_page(troubled: Platform):

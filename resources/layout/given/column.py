@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.pages.arrow import FILE_MAGIC, ID
+from resources.pages.corpus_place import CorpusPlace
 from resources.pages.manifest import Manifest, Shard
 from resources.printable import first_line
 
@@ -20,42 +21,43 @@ Named = Mapping[str, list[dict[str, Any]] | None]
 """By page id, the regions that the corpus names; None for a row that names none."""
 
 
-def named_regions(home: Path) -> Named:
-    """Of every page of the corpus that is indexed in `home`; of two rows with one id the first one's.
+def named_regions(corpus: CorpusPlace) -> Named:
+    """Of every page of a corpus by the place of its index; of two rows with one id the first one's.
 
-    Raises `SourceError` where a file has no such column or cannot be read.
+    Raises `SourceError` where a file has no such column or cannot be read, and `StoreError` where it is fetched.
     """
-    manifest = Manifest.load(home)
+    manifest = Manifest.load(corpus)
     found: dict[str, list[dict[str, Any]] | None] = {}
     for shard in manifest.shards:
-        path = manifest.path(shard.file)
+        place = manifest.place(shard.file)
         try:
-            for page_id, regions in _rows(path, shard):
-                found.setdefault(page_id, regions)
+            with manifest.held(shard.file, shard.sha256) as path:
+                for page_id, regions in _rows(path, shard, place):
+                    found.setdefault(page_id, regions)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+            raise SourceError(f"{place} cannot be read: {first_line(error)}") from None
     return found
 
 
-def _rows(path: Path, shard: Shard) -> list[tuple[str, list[dict[str, Any]] | None]]:
+def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str, Any]] | None]]:
     with pa.memory_map(str(path)) as file:
         if shard.format == "parquet":
             stored = pq.ParquetFile(file)
-            _check(stored.schema_arrow, path)
+            _check(stored.schema_arrow, place)
             table = stored.read([ID, REGIONS])
         else:
             is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
             file.seek(len(FILE_MAGIC) if is_file else 0)
             reader = pa.ipc.open_stream(file)
-            _check(reader.schema, path)
+            _check(reader.schema, place)
             table = reader.read_all().select([ID, REGIONS])
         table.validate(full=True)
         return list(zip(table[ID].to_pylist(), table[REGIONS].to_pylist(), strict=True))
 
 
-def _check(schema: pa.Schema, path: Path) -> None:
+def _check(schema: pa.Schema, place: str) -> None:
     if schema.names.count(REGIONS) != 1 or not schema.field(REGIONS).type.equals(TYPE):
         raise SourceError(
-            f"{path} has no column {REGIONS} of the type {TYPE}: name the regions of its pages there, "
+            f"{place} has no column {REGIONS} of the type {TYPE}: name the regions of its pages there, "
             "or let another layout engine find them"
         )

@@ -13,6 +13,7 @@ from resources.fingerprints import fingerprint
 from resources.layout.base import LayoutDetector
 from resources.layout.given.column import Named, named_regions
 from resources.layout.regions import LABELS, PageLayout, Region, Task
+from resources.pages.corpus_place import CorpusPlace
 from resources.pages.page import Page
 from resources.pages.pixels.images import inspect
 from resources.states import State
@@ -24,9 +25,10 @@ class GivenLayout(LayoutDetector):
     """Passes on the regions that the corpus' column `regions` names for each page; finds none by itself."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.given", {1: "the first release"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"home"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"home", "index"})
 
     home: str = Field(default="", description="Folder with the index of the corpus; the profile's own when left out.")
+    index: str = Field(default="", description="Folder or URL of an index that nodes share; corpus.url when left out.")
 
     def weights(self) -> dict[str, str]:
         """The regions themselves: a corpus that names others makes other rows."""
@@ -45,7 +47,7 @@ class GivenLayout(LayoutDetector):
 
     @cached_property
     def _regions(self) -> Named:
-        return named_regions(Path(self.home))
+        return named_regions(CorpusPlace(Path(self.home), self.index))
 
 
 def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:

@@ -6,14 +6,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from resources.errors import SourceError
-from resources.files import file_sha256
 from resources.pages import ids
 from resources.pages.documents import pdf, pictures
 from resources.pages.documents.pdf import is_pdf
 from resources.pages.names import natural
+from resources.pages.object_paths import ObjectPath, SourcePath, sha256_of
 from resources.printable import spelt
 
 _OFFICE = frozenset(
@@ -29,26 +29,26 @@ _LONGEST = ids.MAX_BYTES - len("_9999999")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A PDF or an image file. `place` is its path below the folder as the file system spells it, `name` for people.
+    """A PDF or an image file. `place` is its path below the folder as the storage spells it, `name` for people.
 
     `id` is what the ids of its pages begin with, and is unique in the folder.
     """
 
-    path: Path
+    path: SourcePath
     place: str
     name: str
     id: str
 
     def sha256(self) -> str:
-        """The SHA-256 of the file. Raises `OSError`."""
-        return file_sha256(self.path)
+        """The SHA-256 of the file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
+        return sha256_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A file, or a hidden folder, that is no document, and why. `name` is its path below the folder, for people."""
 
-    path: Path
+    path: SourcePath
     name: str
     reason: str
 
@@ -61,14 +61,12 @@ class Found:
     left_out: list[LeftOut]
 
 
-def find_documents(source: Path) -> Found:
+def find_documents(source: SourcePath) -> Found:
     """Every PDF and image in or below a folder, or the one that `source` is.
 
     Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
     """
-    paths = [source] if source.is_file() else list(_walk(source))
-    root = source.parent if source.is_file() else source
-    found = [(path, path.relative_to(root).as_posix()) for path in paths]
+    found = [(path, place.as_posix()) for path, place in _files(source)]
     found.sort(key=lambda each: ([natural(part) for part in _composed(each[1]).split("/")], each[1]))
     left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
     found = [(path, place) for path, place in found if not _no_document(path)]
@@ -87,7 +85,7 @@ def find_documents(source: Path) -> Found:
     return Found(documents, left_out)
 
 
-def _no_document(path: Path) -> str | None:
+def _no_document(path: SourcePath) -> str | None:
     """Why a file or folder is no document; None when it is one. A broken link is one: it is reported as unreadable."""
     suffix = path.suffix.lower()
     if path.name[0] == ".":
@@ -99,6 +97,26 @@ def _no_document(path: Path) -> str | None:
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
         return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
     return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
+
+
+def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
+    """All files below a folder, or the one that `source` is, each with its place."""
+    if isinstance(source, ObjectPath):
+        paths = [source] if source.is_file() else _walk_listed(source)
+        yield from ((path, path.relative_to(source)) for path in paths)
+    elif source.is_file():
+        yield source, source.relative_to(source.parent)
+    else:
+        yield from ((path, path.relative_to(source)) for path in _walk(source))
+
+
+def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
+    """As `_walk`, of object storage."""
+    for each in folder.iterdir():
+        if each.is_file() or each.name[0] == ".":
+            yield each
+        if each.is_dir() and each.name[0] != ".":
+            yield from _walk_listed(each)
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from pypdfium2 import PdfDocument, PdfPage
 
+    from resources.pages.object_paths import SourcePath
+
 SUFFIX = ".pdf"
 DPI = 300
 """The usual resolution of scans, which OCR engines expect; the pages of SDS KoPub have it too."""
@@ -33,7 +35,7 @@ def version() -> str:
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
 
 
-def is_pdf(path: Path) -> bool:
+def is_pdf(path: "SourcePath") -> bool:
     """Whether a path is that of a PDF, by its suffix."""
     return path.suffix.lower() == SUFFIX
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import LifoQueue
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
+from resources.pages.object_paths import SourcePath, on_disk
 from resources.printable import first_line
 
 PAGE_SECONDS = 600.0
@@ -72,12 +72,12 @@ class DocumentPool:
         for worker in self._workers:
             worker.end()
 
-    def pages(self, paths: Iterable[Path]) -> Iterator[int | Failed]:
-        """The number of pages of each document, in order."""
+    def pages(self, paths: Iterable[SourcePath]) -> Iterator[int | Failed]:
+        """The number of pages of each document, in order. Raises what fetching one raises."""
         return self._answers(("pages", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[Path, int]], dpi: int) -> Iterator[MadePage | Failed]:
-        """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`."""
+    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failed]:
+        """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -94,11 +94,13 @@ class DocumentPool:
                 future.cancel()
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
-        worker = self._idle.get()
-        try:
-            return worker.ask(request)
-        finally:
-            self._idle.put(worker)
+        method, path, *arguments = request
+        with on_disk(path) as file:
+            worker = self._idle.get()
+            try:
+                return worker.ask((method, file, *arguments))
+            finally:
+                self._idle.put(worker)
 
 
 class _Worker:

@@ -1,4 +1,4 @@
-"""A folder of documents as Parquet shards of page images, made once and kept below the home.
+"""A folder of documents as Parquet shards of page images, made once and kept beside the index.
 
 A shard is named by the fingerprint of what its pages are made from, which its metadata spells
 out. So no shard is ever overwritten, no page is made twice, and an `index` that was killed
@@ -7,32 +7,30 @@ continues at the first shard that is missing.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
-from resources.errors import SourceError, StoreError
-from resources.files import cannot_write, replace_file
+from resources.errors import SourceError
 from resources.fingerprints import fingerprint
-from resources.pages import manifest
 from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.documents import pdf, pdf_text, pictures
 from resources.pages.documents.folder import Document
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.packing import PageRange, pack
 from resources.pages.documents.pool import DocumentPool, Failed
+from resources.pages.documents.rendered import NAMES, Rendered
 from resources.pages.manifest import Manifest
+from resources.pages.object_paths import SourcePath, on_disk
+from resources.parallel import ordered_map
 from resources.printable import counted, first_line
 
-FOLDER = "rendered"
 SHARD_PAGES = 500
 
-_NAMES = "pages-*.parquet"
+_FETCHED_AT_ONCE = 8
 _METADATA = b"kopub.rendered"
 _SCHEMA = pa.schema(
     [
@@ -61,7 +59,7 @@ class _Shard:
 
     @property
     def name(self) -> str:
-        return _NAMES.replace("*", fingerprint(self.metadata()))
+        return NAMES.replace("*", fingerprint(self.metadata()))
 
     @property
     def rows(self) -> int:
@@ -72,84 +70,53 @@ class _Shard:
         return json.dumps({"renderer": self.renderer, "ranges": [asdict(each) for each in self.ranges]})
 
     @classmethod
-    def of(cls, path: Path) -> "_Shard | None":
+    def of(cls, path: SourcePath) -> "_Shard | None":
         """The shard in a file; None when it is no such file, or damaged."""
         try:
-            with pq.ParquetFile(path) as file:
+            with path.open("rb") as opened, pq.ParquetFile(opened) as file:
                 content = json.loads((file.schema_arrow.metadata or {})[_METADATA])
                 return cls(content["renderer"], tuple(PageRange(**each) for each in content["ranges"]))
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
             return None
 
 
-@contextmanager
-def exclusive(home: Path) -> Iterator[None]:
-    """A lock: one process at a time renders into a home, and at its end removes the shards that it does not need.
-
-    Raises `SourceError` when another process has it, and `StoreError` when the home cannot be written.
-    """
-    folder = home / FOLDER
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise SourceError(f"another `kopub index` makes pages in {home}: wait for it, or end it") from None
-    except OSError as error:
-        raise StoreError(cannot_write(folder, error)) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def render(documents: Sequence[Document], home: Path, dpi: int, progress: Progress) -> list[Path]:
+def render(
+    documents: Sequence[Document], rendered: Rendered, before: Manifest | None, dpi: int, progress: Progress
+) -> list[SourcePath]:
     """The shards of the documents' pages, in the order of their keys. Pages that are in no shard yet are made.
 
-    A document stays in the shard that it has in the index of `home`. A document or a page that cannot
-    be made is a row without bytes and with a problem. Call it in `exclusive`. Raises `StoreError`.
+    A document stays in the shard that it has in the index `before`. A document or a page that cannot be made is a row
+    without bytes and with a problem. One process at a time may call it. Raises `StoreError`.
     """
-    folder = home / FOLDER
     renderer = f"{dpi} dpi, {pdf.version()}, text {pdf_text.CODE.number}, pictures {pictures.CODE.number}"
-    stored = {path: shard for path in sorted(folder.glob(_NAMES)) if (shard := _Shard.of(path))}
+    stored = {path: shard for path in rendered.found() if (shard := _Shard.of(path))}
     with DocumentPool() as pool:
         ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
         pages = counted(sum(each.count for each in ranges), "page")
         progress(f"{counted(len(documents), 'document')}, {pages}")
-        shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(home, stored), SHARD_PAGES)]
-        paths = [folder / shard.name for shard in shards]
+        shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(before, stored), SHARD_PAGES)]
+        paths = [rendered.path(shard.name) for shard in shards]
         usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
-        rendered = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
+        made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
         by_place = {document.place: document.path for document in documents}
         for at, (path, shard) in enumerate(zip(paths, shards, strict=True), start=1):
-            new = sum(each.count for each in shard.ranges if each not in rendered and each.problem is None)
+            new = sum(each.count for each in shard.ranges if each not in made and each.problem is None)
             if path not in stored:
-                rows = _rows(shard, rendered, by_place, pool, dpi)
-                replace_file(path, lambda temporary, shard=shard, rows=rows: _write(temporary, shard, rows))
+                rows = _rows(shard, made, by_place, pool, dpi)
+                rendered.write(path, lambda temporary, shard=shard, rows=rows: _write(temporary, shard, rows))
             did = f"{new:,} of {shard.rows:,} pages made" if path not in stored else f"{shard.rows:,} pages kept"
             progress(f"{path.name} ({at} of {len(shards)}): {did}")
-            for problem in pq.read_table(path, columns=[PROBLEM])[PROBLEM].drop_null().to_pylist():
+            with on_disk(path) as file:
+                problems = pq.read_table(file, columns=[PROBLEM])[PROBLEM].drop_null().to_pylist()
+            for problem in problems:
                 progress(f"will be quarantined: {problem}")
     return paths
 
 
-def clear(home: Path, keep: Iterable[Path]) -> None:
-    """Remove all other shards than those of `keep`, and the temporary files of an `index` that was killed."""
-    folder = home / FOLDER
-    for path in {*folder.glob(_NAMES), *folder.glob(f".{_NAMES}.*.tmp")} - set(keep):
-        path.unlink()
-
-
-def _before(home: Path, stored: dict[Path, _Shard]) -> list[Sequence[PageRange]]:
-    """The ranges of every shard in the index of `home`; none where it is of another source."""
-    index = home / manifest.NAME
-    if index.exists():
-        # An index that cannot be used is about to be replaced.
-        with suppress(SourceError):
-            old = Manifest.read(index)
-            paths = [old.path(shard.file) for shard in old.shards]
-            return [stored[path].ranges if path in stored else () for path in paths]
-    return []
+def _before(index: Manifest | None, stored: dict[SourcePath, _Shard]) -> list[Sequence[PageRange]]:
+    """The ranges of every shard in the index before; none where it is of another source."""
+    by_place = {str(path): shard.ranges for path, shard in stored.items()}
+    return [by_place.get(index.place(shard.file), ()) for shard in index.shards] if index else []
 
 
 def _ranges(documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]) -> list[PageRange]:
@@ -171,11 +138,12 @@ def _facts(
     before = {(each.place, each.sha256): each for each in known}
     facts: dict[str, tuple[str, int, str | None]] = {}
     new: list[tuple[Document, str]] = []
-    for document in documents:
-        try:
-            sha256 = document.sha256()
-        except OSError as error:
-            facts[document.place] = "", 0, f"the file cannot be read: {error.strerror}"
+    # Of files on this disk one is read at a time; others are fetched.
+    local = all(isinstance(document.path, Path) for document in documents)
+    hashes = map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE)
+    for document, sha256 in zip(documents, hashes, strict=True):
+        if isinstance(sha256, OSError):
+            facts[document.place] = "", 0, f"the file cannot be read: {sha256.strerror}"
             continue
         if found := before.get((document.place, sha256)):
             facts[document.place] = sha256, found.pages, found.problem
@@ -187,10 +155,17 @@ def _facts(
     return facts
 
 
+def _sha256(document: Document) -> str | OSError:
+    try:
+        return document.sha256()
+    except OSError as error:
+        return error
+
+
 def _rows(
     shard: _Shard,
-    rendered: dict[PageRange, tuple[Path, _Shard]],
-    paths: dict[str, Path],
+    rendered: dict[PageRange, tuple[SourcePath, _Shard]],
+    paths: dict[str, SourcePath],
     pool: DocumentPool,
     dpi: int,
 ) -> Iterator[Row]:
@@ -228,11 +203,11 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
     }
 
 
-def _copied(pages: PageRange, path: Path, shard: _Shard) -> Iterator[Row]:
+def _copied(pages: PageRange, path: SourcePath, shard: _Shard) -> Iterator[Row]:
     """The rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = sum(other.count for other in shard.ranges[: shard.ranges.index(pages)])
-    with pq.ParquetFile(path) as file:
+    with on_disk(path) as stored, pq.ParquetFile(stored) as file:
         end = 0
         for group in range(file.num_row_groups):
             begin, end = end, end + file.metadata.row_group(group).num_rows
@@ -250,7 +225,7 @@ def _copied(pages: PageRange, path: Path, shard: _Shard) -> Iterator[Row]:
         raise _damaged(path, "it lacks rows")
 
 
-def _damaged(path: Path, reason: str) -> SourceError:
+def _damaged(path: SourcePath, reason: str) -> SourceError:
     return SourceError(f"{path} is damaged ({reason}): delete it and index again")
 
 

@@ -1,7 +1,6 @@
 """The text layers of a shard's pages as its file holds them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from resources.errors import SourceError
 from resources.pages.documents.text_layer import TextLayer, layer_id
@@ -11,8 +10,8 @@ from resources.printable import quoted
 class StoredLayers:
     """The text layers of one shard, by row; `stored` are those that its file holds now."""
 
-    def __init__(self, path: Path, shard_key: str, stored: Sequence[str | None]) -> None:
-        self._path = path
+    def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
+        self._place = place
         self._shard_key = shard_key
         self._stored = stored
 
@@ -26,7 +25,7 @@ class StoredLayers:
         stored = self._stored[row] if row < len(self._stored) else None
         if stored is None or layer_id(stored) != text_layer_id:
             raise SourceError(
-                f"{self._path}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
+                f"{self._place}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
         return TextLayer.from_json(stored)

@@ -1,17 +1,14 @@
 """Gathers what a release says of itself from the platform's settings and store."""
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import pyarrow as pa
 
 from resources.config.choices.gates import Gates
 from resources.engine import Engine
 from resources.pages.corpus import Corpus
-from resources.release.base import RELEASE, ReleaseDescription
+from resources.release.base import ReleaseDescription
 from resources.release.card.reading import reading_scores
-from resources.release.dataset.part_paths import published
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
 from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
@@ -27,12 +24,13 @@ def describe(
     engines: Mapping[str, Engine],
     gates: Gates,
     profile: str,
+    made_from: Contents,
 ) -> ReleaseDescription:
     """`engines` are those behind the assets: each says its limits.
 
-    Scores of other vectors, texts or readings than the released ones are left out, and said to be missing.
+    `made_from` are, by released shard and asset, the contents that its files were made from. Scores of other vectors,
+    texts or readings than those are left out, and said to be missing.
     """
-    made_from = _made_from(release, corpus, store)
     scores, problems = _retrieval(store, made_from)
     reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
     tests = _self_tests(corpus, store, engines)
@@ -64,16 +62,6 @@ def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> lis
             if test is not None:
                 found[test.recipe] = test
     return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
-
-
-def _made_from(release: LocalRelease, corpus: Corpus, store: ShardStore) -> dict[str, dict[str, str]]:
-    """By released shard and asset, the contents that its files were made from."""
-    released = {path.stem for path in published(Path(release.folder), "pages")}
-    return {
-        shard: json.loads(store.metadata(RELEASE, shard).get("made_from", "{}"))
-        for shard in corpus.manifest.keys
-        if shard in released and store.has(RELEASE, shard)
-    }
 
 
 def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:

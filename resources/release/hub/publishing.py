@@ -57,7 +57,7 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     """
     files = _described(about, release, store)
     if not released(files):
-        raise StoreError(f"{release.folder} holds no shard: materialize hf_release first")
+        raise StoreError(f"{release.root} holds no shard: materialize hf_release first")
     for shard, of_shard in released(files).items():
         table = store.read(RELEASE, shard, ["path", "sha256"]).to_pylist()
         if {row["path"]: row["sha256"] for row in table} != of_shard:
@@ -73,7 +73,7 @@ def _described(about: ReleaseDescription, release: LocalRelease, store: ShardSto
         release.finish(about)
         with release.locked() as folder, suppress(StoreError):
             return local_files(folder)
-    raise StoreError(f"{release.folder} is being written by another run: publish it when that is done")
+    raise StoreError(f"{release.root} is being written by another run: publish it when that is done")
 
 
 def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import count
 from multiprocessing.connection import wait
 from typing import Generic, TypeVar
 
@@ -72,7 +72,8 @@ class WorkerPool(Generic[Job, Ready, Result]):
     def run(self, jobs: Iterable[Job]) -> Iterator[Result]:
         """One result for each job, in order of completion. Raises `EngineError` when no server can be had.
 
-        `jobs` may go on for as long as there is work: they are taken as workers have room for them.
+        `jobs` may go on for as long as there is work: they are taken as workers have room for them. Whoever takes a
+        result may `add` a job that follows from it.
         """
         processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
@@ -88,6 +89,11 @@ class WorkerPool(Generic[Job, Ready, Result]):
             finally:
                 self._run = None
                 run.stop()
+
+    def add(self, job: Job) -> None:
+        """A further job for the run under way; it is given to a worker before those that were not taken yet."""
+        assert self._run is not None
+        self._run.add(job)
 
     def metrics(self) -> dict[str, float | str]:
         """The server's own figures since they were last asked for; after the run, those of its end."""
@@ -108,7 +114,9 @@ class PoolRun(Generic[Job, Result]):
         start: Callable[[], Worker],
     ) -> None:
         self._server, self._lease, self._lost, self._start = server, lease, lost, start
-        self._jobs = enumerate(jobs)
+        self._numbers = count()
+        self._jobs = zip(self._numbers, jobs, strict=False)
+        self._added: deque[tuple[int, Job]] = deque()
         self._workers: list[Worker] = []
         self._in_flight: dict[int, Job] = {}
         self._suspects: deque[int] = deque()
@@ -124,14 +132,14 @@ class PoolRun(Generic[Job, Result]):
         first = next(self._jobs, None)
         if first is None:
             return
-        self._jobs = chain([first], self._jobs)
+        self._added.append(first)
         self._processes = processes
         for _ in range(processes):
             self._workers.append(self._start())
         idle: deque[Worker] = deque()
         while True:
             idle = deque(worker for worker in idle if not self._give_job(worker))
-            if self._exhausted and not self._in_flight:
+            if self._exhausted and not self._in_flight and not self._added:
                 return
             for connection in wait([worker.connection for worker in self._workers]):
                 worker = next(worker for worker in self._workers if worker.connection is connection)
@@ -156,6 +164,10 @@ class PoolRun(Generic[Job, Result]):
                     case WorkerFailed(reason):
                         raise EngineError(reason)
 
+    def add(self, job: Job) -> None:
+        """A further job, which is given before those that were not taken yet."""
+        self._added.append((next(self._numbers), job))
+
     def metrics(self) -> dict[str, float | str]:
         """The server's own figures since they were last asked for; none while no request was made."""
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
@@ -178,13 +190,19 @@ class PoolRun(Generic[Job, Result]):
             number = self._suspects.popleft()
             worker.isolated = True
         else:
-            found = None if self._exhausted else next(self._jobs, None)
+            found = self._next_job()
             if found is None:
-                self._exhausted = True
                 return False
             number, self._in_flight[number] = found
         worker.give(number, self._in_flight[number])
         return True
+
+    def _next_job(self) -> tuple[int, Job] | None:
+        if self._added:
+            return self._added.popleft()
+        found = None if self._exhausted else next(self._jobs, None)
+        self._exhausted = found is None
+        return found
 
     def _take_job_from(self, worker: Worker, number: int) -> Job:
         worker.jobs.discard(number)

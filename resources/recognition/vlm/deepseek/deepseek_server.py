@@ -1,6 +1,7 @@
 """What every request to DeepSeek-OCR holds, and what its server must be like."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,8 @@ CONTEXT = 8192
 """Positions that the model was trained with; vLLM starts with no more."""
 LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 _FLAG = "--logits-processors"
+_FIRST, _SECOND = "deepseek-ocr", "deepseek-ocr-2"
+"""How the names of repositories and folders of the two generations are, or begin."""
 RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 """The environment that makes vLLM take its older model runner: the newer one refuses this logits processor."""
 
@@ -33,6 +36,11 @@ def image_kind(ocr2: bool) -> type[TiledImage]:
 
 def check_server(server: VLLMServerFields, ocr2: bool = False) -> None:
     """Raise `ValueError` for a server that cannot serve the model, or serves it without its guard against loops."""
+    name = Path(server.model).name.lower()
+    if ocr2 and name == _FIRST:
+        raise ValueError(f"ocr2: {server.model} is the first DeepSeek-OCR; leave ocr2 out, or serve DeepSeek-OCR-2")
+    if not ocr2 and name.startswith(_SECOND):
+        raise ValueError(f"ocr2: {server.model} has larger tiles than the first DeepSeek-OCR; set ocr2 to true")
     most = image_kind(ocr2).views.most_tokens
     if server.max_model_len > CONTEXT:
         raise ValueError(f"server.max_model_len: DeepSeek-OCR takes {CONTEXT} tokens, not {server.max_model_len}")

@@ -1,0 +1,168 @@
+"""A release on object storage: whole in a folder of its own, and named by one small file, so nobody sees a half.
+
+`<url>/release.json` names the folder, `<url>/versions/<digest>`; both hold what a release folder on a disk holds. A new
+release is uploaded beside the old one, and then `release.json` is replaced by one request. The one before is kept for
+readers who have begun with it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.errors import StoreError
+from resources.files import cannot_write
+from resources.release.dataset import checksums, release_manifest
+from resources.release.dataset.release_manifest import Manifest
+from resources.release.hub.difference import LocalFile, local_files
+from resources.release.local import TEXTS
+from resources.store.faults import patiently, told
+from resources.store.locks import held
+from resources.store.locks.objects import ObjectLock
+from resources.store.objects import Objects
+
+POINTER, VERSIONS = "release.json", "versions"
+_LOCK = ".locks/release"
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PublishedRelease:
+    """The release at a URL as it was when it was opened; `folder` is the URL of its files."""
+
+    url: str
+    folder: str
+
+    @classmethod
+    def at(cls, url: str) -> "PublishedRelease":
+        """The release that is published at a URL, or a copy of a release folder there. Raises `StoreError`."""
+        url = url.rstrip("/")
+        objects, root = Objects.at(url)
+        named = _named(objects, root)
+        if named is None and not objects.has(f"{root}/{release_manifest.NAME}"):
+            raise StoreError(f"there is no release at {url}: correct the URL, or release to it")
+        return cls(url, url if named is None else f"{url}/{named}")
+
+    def manifest(self) -> Manifest:
+        """What the release holds. Raises `StoreError`."""
+        return release_manifest.parse(self._get(release_manifest.NAME))
+
+    def download(self, folder: Path) -> None:
+        """Bring all files into a folder. Raises `StoreError`."""
+        objects, root = Objects.at(self.folder)
+        for path in (*TEXTS, *self.manifest().files):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with told(f"{self.folder}/{path}", "read"):
+                    patiently(lambda path=path: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
+            except FileNotFoundError:
+                # What is missing is for whoever looks at the folder to say.
+                continue
+            except OSError as error:
+                raise StoreError(cannot_write(folder / path, error)) from error
+
+    def _get(self, name: str) -> bytes:
+        objects, root = Objects.at(self.folder)
+        try:
+            return objects.get(f"{root}/{name}")
+        except FileNotFoundError:
+            raise StoreError(f"{self.folder} has no {name}: it is no release") from None
+
+
+def publish_to(url: str, folder: Path, log: Log) -> str | None:
+    """Publish the release of a folder, whole, at a URL; the URL of its files, None where it lacks shards of the corpus.
+
+    One process of all nodes does so at a time. Files that the release there has already are copied by the storage. A
+    process that is killed leaves the release before. Raises `StoreError`, and `LockLost`.
+    """
+    url, files = url.rstrip("/"), local_files(folder)
+    missing = release_manifest.parse(files[release_manifest.NAME].content or b"").missing
+    if missing:
+        log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
+        return None
+    objects, root = Objects.at(url)
+    version = checksums.of_bytes(checksums.render({path: file.sha256 for path, file in files.items()}).encode())[:16]
+    with _alone(objects, root, url) as confirm:
+        before, now = _named(objects, root), f"{VERSIONS}/{version}"
+        if before == now:
+            return f"{url}/{now}"
+        sent = _send(objects, root, files, now, before)
+        _require_whole(objects, f"{root}/{now}", files)
+        confirm()
+        objects.put(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
+        _clear(objects, root, {now, before})
+    log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
+    return f"{url}/{now}"
+
+
+@contextmanager
+def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
+    lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
+    name = f"{root}/{_LOCK}"
+    held.acquire(name, lock, f"the release at {url}", wait=True)
+    try:
+        yield lock.confirm
+    finally:
+        held.release(name)
+
+
+def _named(objects: Objects, root: str) -> str | None:
+    """The folder that is published now, relative to the URL."""
+    try:
+        return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{root}/{POINTER} is not that of a release: remove it and release again") from None
+
+
+def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
+    """Put the files into the folder `now`; the bytes that were sent."""
+    there = _sizes(objects, f"{root}/{now}")
+    known = _hashes(objects, f"{root}/{before}") if before else {}
+    sent = 0
+    for path, file in files.items():
+        target = f"{root}/{now}/{path}"
+        if there.get(path) == file.size:
+            continue
+        with told(target, "written"):
+            if known.get(path) == file.sha256:
+                patiently(lambda path=path, target=target: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+            elif file.content is not None:
+                objects.put(target, file.content)
+                sent += file.size
+            else:
+                patiently(lambda file=file, target=target: objects.fs.put_file(str(file.file), target))
+                sent += file.size
+    return sent
+
+
+def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
+    there = _sizes(objects, root)
+    wrong = [path for path, file in files.items() if there.get(path) != file.size]
+    if wrong:
+        raise StoreError(f"{root} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
+
+
+def _sizes(objects: Objects, folder: str) -> dict[str, int]:
+    return {path.removeprefix(f"{folder}/"): size for path, size in objects.sizes(folder).items()}
+
+
+def _hashes(objects: Objects, folder: str) -> dict[str, str]:
+    """SHA-256 by path of the files of a published release."""
+    try:
+        return {
+            path: file.sha256
+            for path, file in release_manifest.parse(objects.get(f"{folder}/{release_manifest.NAME}")).files.items()
+        }
+    except (FileNotFoundError, StoreError):
+        return {}
+
+
+def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
+    """Remove other releases, and what killed uploads left."""
+    folders = {f"{root}/{each}/" for each in keep if each}
+    paths = [path for path in objects.below(f"{root}/{VERSIONS}") if not path.startswith(tuple(folders))]
+    objects.remove_all(paths)

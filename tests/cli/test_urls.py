@@ -1,0 +1,74 @@
+"""Where a URL is no place: every option and setting that takes a path of this machine refuses one in a line."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import kopub
+from kopub_cli.main import app
+from resources.config.settings import Settings, read_settings
+from resources.errors import ConfigError, KopubError, SourceError
+
+URL = "s3://bucket/place"
+CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["read", URL],
+        ["evaluate", "lines", URL],
+        ["evaluate", "lines", ".", "--html", URL],
+        ["evaluate", "lines", ".", "--predictions", URL],
+        ["diff", "shard_00", "--html", URL],
+        ["lineage", "a_1", "--crop", URL],
+        ["profile", "--out", URL],
+    ],
+    ids=lambda command: " ".join(word for word in command if word != URL),
+)
+def test_an_option_that_takes_a_path(command: list[str]):
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception) == f"{URL} is a URL, and must be a path of this machine"
+    assert not Path("s3:").exists()
+
+
+@pytest.mark.parametrize("variable", ["KOPUB_HOME", "KOPUB_RUNTIME"])
+def test_a_variable_that_takes_a_folder(variable: str):
+    with pytest.raises(ConfigError, match=f"{variable}: '{URL}' is a URL, and must be a folder of this machine"):
+        read_settings({variable: URL})
+
+
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [
+        ("release", {"folder": "s3://bucket/r", "made_in": URL}),
+        ("gates", {"benchmarks": {"lines": URL}}),
+        ("layout", {"engine": "given", "home": URL}),
+    ],
+)
+def test_a_setting_that_takes_a_folder(section: str, keys: dict[str, object], tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"is a URL, and must be a folder of this machine"):
+        Settings.of(tmp_path, {**CPU, section: keys})
+
+
+@pytest.mark.parametrize(("section", "key"), [("corpus", "url"), ("store", "url"), ("release", "folder")])
+def test_a_setting_that_takes_a_url_names_the_wrong_ones(section: str, key: str, tmp_path: Path):
+    for wrong, said in (("s4://b/x", "unknown protocol 's4'"), ("s3:bucket", "malformed: write s3://bucket")):
+        with pytest.raises(ConfigError, match=rf"profile mine: {section}\.{key}: .*{said}"):
+            Settings.of(tmp_path, {**CPU, section: {key: wrong}})
+
+
+def test_the_home_of_a_machine_is_apart_from_what_is_shared(tmp_path: Path):
+    shared = {"corpus": {"url": f"{URL}/c/", "cache_gb": 2}, "release": {"folder": f"{URL}/r"}}
+    settings = Settings.of(tmp_path, {**CPU, **shared})
+    assert (settings.corpus.home, settings.corpus.url, settings.corpus.cache_gb) == (str(tmp_path), f"{URL}/c", 2)
+    assert (settings.release.url, settings.release.root) == (f"{URL}/r", tmp_path / "release")
+
+
+def test_the_package_reads_files_of_this_machine(tmp_path: Path):
+    with pytest.raises(SourceError, match="is a URL: name an image or a PDF of this machine"):
+        kopub.read(URL)
+    with pytest.raises(KopubError, match="unknown protocol 's4'"):
+        kopub.open(tmp_path, index="s4://bucket/index")

@@ -1,0 +1,130 @@
+"""The instance of `deploy/ray` on a real Ray: a head and two nodes with a GPU each in name, one of which is killed."""
+
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus as Status
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+from resources.config.settings import ROOT
+from resources.pages.indexing import index
+from resources.release.verify import verify
+from resources.store.schemas import OCR_RESULTS
+from resources.store.shard_store import ShardStore
+from tests.doubles.engines import Diary
+from tests.doubles.s3 import S3Double
+from tests.support import postgres
+from tests.support.buckets import bucket
+from tests.support.corpora import pages, query, write_corpus
+from tests.support.dagster_daemon import Daemon, with_status
+from tests.support.harness import STANDARD
+from tests.support.ray_cluster import Cluster, cluster
+from tests.support.ray_platform import GO, READ_FIRST, definitions_at, platform_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.services,
+    pytest.mark.skipif(postgres.programs() is None, reason="Postgres is not installed (Debian: postgresql)"),
+]
+
+SHARDS = [f"shard_{number:02d}" for number in range(8)]
+PAGES = 6
+RELEASE = "hf_release"
+LOGS = "logs"
+
+
+def _small(written: dict[str, Any]) -> None:
+    """Two nodes of two cores each, in place of eight of more."""
+    written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
+    written["concurrency"]["runs"]["max_concurrent_runs"] = 2
+
+
+@pytest.mark.timeout(900)
+def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("dagster_ray", reason="the extra ray is not installed")
+    home = tmp_path / "home"
+    corpus = [pages(*(f"{shard}_{page}" for page in range(PAGES))) for shard in SHARDS]
+    index(str(write_corpus(tmp_path / "source", corpus, [query("q1", "무엇인가?", "shard_00_1")])), home)
+    # Ray starts `dagster` by its name.
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+    with S3Double() as s3, bucket(s3.environment, LOGS), postgres.postgres() as variables:
+        shared = {**s3.environment, **variables, **path, "KOPUB_HOME": str(home), "DAGSTER_LOGS_BUCKET": LOGS}
+        with cluster({**os.environ, **shared}) as ray:
+            shared["RAY_DASHBOARD_URL"] = ray.url
+            daemon = Daemon(tmp_path, "ray", "tests.support.ray_platform", shared, _small)
+            for name, value in {**shared, "DAGSTER_HOME": str(daemon.home)}.items():
+                monkeypatch.setenv(name, value)
+            with dg.DagsterInstance.get() as instance:
+                try:
+                    kept, in_flight = _make_all(daemon, ray, instance, home)
+                finally:
+                    daemon.kill()
+        assert any(LOGS in path for method, path in s3.asked if method == "PUT")
+
+    store, times = ShardStore(url=str(home / "store")), Counter(Diary(str(home / "recognition.diary")).pages)
+    assert kept
+    assert {page for page, read in times.items() if read > 1} <= in_flight
+    for shard in SHARDS:
+        assert store.rows("corpus_text_embeddings", shard) == PAGES
+    assert platform_of(home).run(RELEASE, SHARDS[0], SHARDS[-1]).success
+    assert list(verify(home / "release", SHARDS)) == []
+
+
+def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: Path) -> tuple[set[str], set[str]]:
+    """Make all tables, and kill a node on the way: the pages of its shard that were kept, and that were lost."""
+    diary, store = Diary(str(home / "recognition.diary")), ShardStore(url=str(home / "store"))
+
+    def journalled(shard: str) -> set[str]:
+        return set(store.journal("ocr_results", shard, OCR_RESULTS).rows()["page_id"].to_pylist())
+
+    victim, _ = ray.add_node(), ray.add_node()
+    _ask_for_tables(instance, home)
+    daemon.start()
+    # Both nodes are in the middle of a shard.
+    daemon.until(lambda: len(diary.pages) == 2 * READ_FIRST)
+    ray.kill(victim)
+    before = diary.pages
+    (failed,) = daemon.until(lambda: with_status(instance, Status.FAILURE))
+    lost = failed.tags["dagster/asset_partition_range_start"]
+    kept = journalled(lost)
+    # There is no GPU for one of the two runs that may go on, until there is another node.
+    daemon.until(lambda: with_status(instance, Status.STARTING))
+    ray.add_node()
+    (home / GO).touch()
+    daemon.until(lambda: _backfill(instance).status is not BulkActionStatus.REQUESTED, seconds=400)
+    assert _backfill(instance).status is BulkActionStatus.COMPLETED_SUCCESS
+    made = with_status(instance, Status.SUCCESS)
+    assert len(made) == len(SHARDS)
+    assert with_status(instance, Status.FAILURE) == [failed]
+    assert failed.run_id in {run.parent_run_id for run in made}
+    return kept, {page for page in before if page.startswith(lost)} - kept
+
+
+def _ask_for_tables(instance: dg.DagsterInstance, home: Path) -> None:
+    """A backfill of all shards, as the UI asks for it."""
+    backfill = PartitionBackfill.from_asset_partitions(
+        backfill_id="tables",
+        asset_graph=definitions_at(home).resolve_asset_graph(),
+        partition_names=SHARDS,
+        asset_selection=[dg.AssetKey(name) for name in STANDARD if name != RELEASE],
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=instance,
+        all_partitions=False,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(backfill)
+
+
+def _backfill(instance: dg.DagsterInstance) -> PartitionBackfill:
+    (backfill,) = instance.get_backfills()
+    return backfill

@@ -1,0 +1,238 @@
+"""A release that nodes make together: whole wherever a run of it ends, and published whole or not at all."""
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from typer.testing import CliRunner
+
+import kopub
+from resources.errors import SourceError, StoreError
+from resources.pages.indexing import index
+from resources.release import replacing
+from resources.release.published import PublishedRelease, publish_to
+from resources.release.verify import verify
+from resources.store import faults
+from tests.doubles.s3 import BUCKET, S3Double
+from tests.support.buckets import bucket
+from tests.support.corpora import pages, query, write_corpus
+from tests.support.forked import CONTEXT
+from tests.support.released import contents, page_tables, release_of
+from tests.support.shared_nodes import MADE, Node
+
+SHARDS = ("shard_00", "shard_01")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Double]:
+    with S3Double() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def root(server: S3Double) -> Iterator[str]:
+    with bucket(server.environment, BUCKET) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def made(root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a corpus of two shards whose tables are made, and nothing released."""
+    folder, url = tmp_path_factory.mktemp("made"), f"{root}/made"
+    node = Node(folder / "home", url)
+    source = write_corpus(folder / "source", [pages("a_1"), pages("b_1")], [query("q1", "무엇인가?", "a_1")])
+    index(str(source), node.resources()["corpus"].place)
+    node.make(*MADE)
+    return url
+
+
+@pytest.fixture
+def url(root: str, made: str, server: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A copy of it for one test."""
+    monkeypatch.setattr(faults, "PATIENCE", 3.0)
+    url = f"{root}/{uuid.uuid4().hex[:8]}"
+    fs, path = fsspec.core.url_to_fs(made)
+    for file in fs.find(path):
+        fs.cp_file(file, f"{url.removeprefix('s3://')}{file.removeprefix(path)}")
+    yield url
+    server.before = server.after = lambda method, path: None
+
+
+def test_shards_of_two_nodes_are_one_release_wherever_a_run_of_it_ends(url: str, tmp_path: Path):
+    here, there = Node(tmp_path / "here", url), Node(tmp_path / "there", url)
+    here.released("shard_00")
+    assert list(verify(here.release.root)) == [
+        "1 of 2 shards of the corpus are not in the release, shard_01 first: run `kopub run --asset hf_release`"
+    ]
+    said = there.released("shard_01")
+    assert "hf_release shard_00: made from the tables, as another machine released it" in said
+    assert list(verify(there.release.root)) == []
+    here.released("shard_00")
+    assert contents(here.release.root) == contents(there.release.root)
+    before = {path: path.stat().st_mtime_ns for path in here.release.root.rglob("*")}
+    here.released(*SHARDS)
+    assert {path: path.stat().st_mtime_ns for path in here.release.root.rglob("*")} == before
+
+
+def test_a_release_at_a_url_is_published_when_it_is_whole_and_opens_and_verifies_there(
+    url: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    target = f"{url}/release"
+    here, there = Node(tmp_path / "here", url, target), Node(tmp_path / "there", url, target)
+    said = here.released("shard_00")
+    assert f"not published at {target}: 1 shards are not released yet, shard_01 first" in said
+    with pytest.raises(StoreError, match=f"there is no release at {target}: correct the URL, or release to it"):
+        PublishedRelease.at(target)
+    there.released("shard_01")
+    first = PublishedRelease.at(target)
+    downloaded = tmp_path / "downloaded"
+    first.download(downloaded)
+    assert contents(downloaded) == contents(there.release.root)
+    server.asked.clear()
+    here.released("shard_00")
+    # The same release is not sent again.
+    assert PublishedRelease.at(target) == first
+    assert not [path for method, path in server.asked if method == "PUT" and "/release/versions" in path]
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
+    server.asked.clear()
+    corpus = kopub.open(target)
+    assert [page.id for page in corpus.pages] == ["a_1", "b_1"]
+    assert corpus.page("b_1").markdown == kopub.open(there.release.root).page("b_1").markdown
+    assert not [path for _, path in server.asked if "image_embeddings" in path]
+    with pytest.raises(SourceError, match="unknown protocol 's4'"):
+        kopub.open("s4://nowhere/release")
+
+
+def test_the_command_verifies_a_release_at_a_url(url: str, tmp_path: Path):
+    from kopub_cli.main import app
+
+    target = f"{url}/release"
+    Node(tmp_path / "here", url, target).released(*SHARDS)
+    done = CliRunner().invoke(app, ["verify", target])
+    assert (done.exit_code, done.output.splitlines()[-1]) == (0, f"{target} is sound")
+    fs, path = fsspec.core.url_to_fs(PublishedRelease.at(target).folder)
+    fs.rm_file(f"{path}/data/pages/shard_01.parquet")
+    done = CliRunner().invoke(app, ["verify", target])
+    assert done.exit_code == 1
+    assert "data/pages/shard_01.parquet is missing" in done.output
+
+
+@pytest.mark.parametrize("at", ["data", "README.md", "release.json"])
+def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goes_on(
+    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+):
+    monkeypatch.setattr(faults, "PATIENCE", 0.2)
+    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    release_of(tmp_path / "old", page_tables(0), page_tables(1))
+    publish_to(target, tmp_path / "old", lambda line: None)
+    old = PublishedRelease.at(target)
+    release_of(tmp_path / "new", page_tables(0), page_tables(1, pages=5))
+    server.before = lambda method, path: 503 if method == "PUT" and f"/{at}" in path else None
+    with pytest.raises(StoreError, match="the storage does not answer"):
+        publish_to(target, tmp_path / "new", lambda line: None)
+    server.before = lambda method, path: None
+    assert PublishedRelease.at(target) == old
+    old.download(tmp_path / "read")
+    assert contents(tmp_path / "read") == contents(tmp_path / "old")
+    server.asked.clear()
+    publish_to(target, tmp_path / "new", lambda line: None)
+    PublishedRelease.at(target).download(tmp_path / "now")
+    assert contents(tmp_path / "now") == contents(tmp_path / "new")
+    # Shards that are as they were are copied by the storage; a reader of the old release reads on.
+    sent = [path for method, path in server.asked if method == "PUT" and path.endswith("pages/shard_00.parquet")]
+    assert len(sent) == (at == "data")
+    old.download(tmp_path / "still")
+    assert contents(tmp_path / "still") == contents(tmp_path / "old")
+
+
+def _publish(environment: dict[str, str], target: str, folder: str) -> None:
+    os.environ.update(environment)
+    publish_to(target, Path(folder), lambda line: None)
+
+
+def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
+    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from resources.store.locks import objects as object_locks
+
+    monkeypatch.setattr(object_locks, "LIVES", 2.0)
+    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    release_of(tmp_path / "old", page_tables(0))
+    publish_to(target, tmp_path / "old", lambda line: None)
+    old = PublishedRelease.at(target)
+    release_of(tmp_path / "new", page_tables(0, pages=5))
+    killed = CONTEXT.Process(target=_publish, args=(server.environment, target, str(tmp_path / "new")))
+
+    def kill(method: str, path: str) -> int | None:
+        if method == "PUT" and path.endswith("regions/shard_00.parquet") and killed.pid:
+            os.kill(killed.pid, signal.SIGKILL)
+        return None
+
+    server.before = kill
+    killed.start()
+    killed.join(60)
+    server.before = lambda method, path: None
+    assert killed.exitcode == -signal.SIGKILL
+    assert PublishedRelease.at(target) == old
+    publish_to(target, tmp_path / "new", lambda line: None)
+    PublishedRelease.at(target).download(tmp_path / "now")
+    assert contents(tmp_path / "now") == contents(tmp_path / "new")
+    fs, path = fsspec.core.url_to_fs(target)
+    assert fs.find(f"{path}/.locks") == []
+
+
+class Killed(BaseException):
+    """As a kill: nothing of the process's own runs after it."""
+
+
+def test_a_kill_at_any_step_leaves_the_folder_as_it_was_and_the_next_run_makes_it_whole(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    node = Node(tmp_path / "here", url)
+    node.released(*SHARDS)
+    (node.release.root / "notes.txt").write_text("mine")
+    before = contents(node.release.root)
+    node.engines["release"] = node.release.model_copy(update={"title": "Other pages"})
+    for step in ("_link", "_is_same", "put_in_place"):
+        with monkeypatch.context() as patch:
+            patch.setattr(replacing, step, lambda *_: (_ for _ in ()).throw(Killed))
+            with pytest.raises(Killed):
+                node.released(*SHARDS)
+        assert contents(node.release.root) == before
+    node.released("shard_01")
+    after = contents(node.release.root)
+    assert {path for path in after if after[path] != before.get(path)} >= {"README.md"}
+    assert after["notes.txt"] == b"mine"
+    assert list(verify(node.release.root)) == []
+
+
+def test_two_renames_stand_in_where_names_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from resources.release import exchange
+
+    monkeypatch.setattr(exchange, "_exchange", lambda *_: False)
+    for name, text in (("old", "1"), ("new", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text(text)
+    exchange.put_in_place(tmp_path / "new", tmp_path / "old")
+    assert contents(tmp_path) == {"old/a": b"2"}
+    (tmp_path / "old").rename(tmp_path / "old.old")
+    exchange.recover(tmp_path / "old")
+    assert contents(tmp_path) == {"old/a": b"2"}
+
+
+def test_tables_that_changed_since_another_node_released_them_are_said_and_left_out(url: str, tmp_path: Path):
+    here, there = Node(tmp_path / "here", url), Node(tmp_path / "there", url)
+    here.released(*SHARDS)
+    table = here.store.read("parsed_texts", "shard_00")
+    at = table.schema.get_field_index("text")
+    other = table.set_column(at, table.schema.field(at), [["다른 글"]])
+    here.store.write("parsed_texts", "shard_00", other, here.store.metadata("parsed_texts", "shard_00"))
+    said = there.released("shard_01")
+    assert "shard_00 is not in the release: its tables changed since; materialize hf_release for it" in said
+    assert next(verify(there.release.root)).startswith("1 of 2 shards of the corpus are not in the release, shard_00")
+    there.released(*SHARDS)
+    assert list(verify(there.release.root)) == []

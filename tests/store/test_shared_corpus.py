@@ -1,0 +1,84 @@
+"""Two nodes that share nothing but a bucket: sources, index, tables, release and export."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+import kopub
+from resources.pages.indexing import index
+from resources.release.export import export
+from resources.release.verify import fetched, verify
+from resources.store.uploaded_folder import uploaded
+from tests.doubles.s3 import BUCKET, S3Double
+from tests.support.buckets import bucket
+from tests.support.ceph import ceph
+from tests.support.corpora import page_image, pages
+from tests.support.shared_nodes import Node, put
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
+
+@pytest.fixture(scope="module", params=["double", "ceph"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that name the server: of the double, and of a real one."""
+    if request.param == "double":
+        with S3Double() as double:
+            yield double.environment
+    else:
+        with ceph(tmp_path_factory.mktemp("ceph")) as environment:
+            yield environment
+
+
+@pytest.fixture
+def url(server: dict[str, str]) -> Iterator[str]:
+    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
+        yield url
+
+
+def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_whole(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from resources.pages.documents import shards
+
+    monkeypatch.setattr(shards, "SHARD_PAGES", 1)
+    for name, seed in (("a 1.png", 1), ("보고서/b#2.png", 2)):
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(page_image(seed))
+    source, target = put(tmp_path / "source", f"{url}/source"), f"{url}/release"
+    here, there = (Node(tmp_path / name, url, target) for name in ("here", "there"))
+    index(source, here.resources()["corpus"].place)
+    assert here.run(first="shard_00").success
+    with pytest.raises(kopub.KopubError, match="there is no release at"):
+        kopub.open(target)
+    assert there.run(first="shard_01").success
+    assert there.run(first="shard_00", last="shard_01").success
+    assert (len(here.diary("recognition").pages), len(there.diary("recognition").pages)) == (1, 1)
+    with fetched(target, None) as folder:
+        assert list(verify(folder)) == []
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
+    corpus = kopub.open(target)
+    assert sorted(page.id for page in corpus.pages) == ["a 1_1", "보고서__b#2_1"]
+    assert all(page.markdown for page in corpus.pages)
+    for _ in range(2):
+        with uploaded(f"{url}/out", "export.json") as out:
+            export(there.store, ["shard_00", "shard_01"], out)
+        fs, path = fsspec.core.url_to_fs(f"{url}/out")
+        assert json.loads(fs.cat_file(f"{path}/export.json"))["complete"]
+        lines = fs.cat_file(f"{path}/ocr_results.jsonl").decode().splitlines()
+        assert {json.loads(line)["page_id"] for line in lines} == {"a 1_1", "보고서__b#2_1"}
+
+
+def test_a_node_reads_sources_that_another_indexed(url: str, tmp_path: Path):
+    from tests.support.corpora import write_corpus
+
+    source = put(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")]), f"{url}/source")
+    here, there = (Node(tmp_path / name, url) for name in ("here", "there"))
+    index(source, here.resources()["corpus"].place)
+    there.make("raw_pages", "layout_regions", "ocr_results")
+    assert there.states("ocr_results", "shard_01") == {"b_1": "ok"}
+    assert sum(each.suffix == ".arrow" for each in (tmp_path / "there" / "sources").iterdir()) == 2

@@ -1,0 +1,68 @@
+"""The reasons that the code gives for what became of a page, a region or a figure: sentences as the source has them."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_ROOMS = (
+    *(f"resources/{room}" for room in ("pages", "layout", "grounded", "recognition", "embedding", "figures", "texts")),
+    "resources/vllm/client",
+    "kopub_assets",
+)
+_SAYS = frozenset(
+    {"UndecodableImage", "Defect", "Unanswered", "Refused", "TransientError", "AnswerTimeout", "ServerGone"}
+    | {"Row", "PageLayout", "PageReading", "Embedding", "FigureNote", "RegionText"}
+)
+"""Calls whose texts are reasons."""
+_NAMES = frozenset({"reason", "why"})
+"""Names that hold a reason before it is handed over."""
+_RUN_ENDS = frozenset({"worker_loop.py", "worker_process.py", "indexing.py", "reference.py"})
+"""What these say ends a run, or is said before one, and stands in no table."""
+
+
+def reasons() -> dict[str, str]:
+    """Every reason, with a 7 for each value in it, and where it stands."""
+    files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
+    return {
+        text: f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for expression in _said(node)
+        for text in _texts(expression)
+    }
+
+
+def _said(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            yield from (word.value for word in node.keywords if word.arg in ("reason", "problem") or name in _SAYS)
+            yield from node.args if name in _SAYS else ()
+        case ast.Assign(targets=[ast.Name(id=name)]) if name in _NAMES:
+            yield node.value
+        case ast.Dict():
+            keys = (key.value if isinstance(key, ast.Constant) else None for key in node.keys)
+            yield from (value for key, value in zip(keys, node.values, strict=True) if key == "reason")
+        case _:
+            pass
+
+
+def _texts(said: ast.expr) -> Iterator[str]:
+    match said:
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_texts(one), *_texts(other))
+        case ast.BoolOp(values=values):
+            yield from (text for value in values for text in _texts(value))
+        case ast.Constant(value=str(text)) if " " in text:
+            yield text
+        case ast.JoinedStr(values=values):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else _value(part) for part in values)
+            if any(character.isalpha() for character in text):
+                yield text
+        case _:
+            pass
+
+
+def _value(part: ast.expr) -> str:
+    is_share = isinstance(part, ast.FormattedValue) and "%" in ast.unparse(part.format_spec or ast.Constant(""))
+    return "7%" if is_share else "7"

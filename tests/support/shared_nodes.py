@@ -1,0 +1,61 @@
+"""Nodes with a home each, that share a corpus on object storage."""
+
+import uuid
+from pathlib import Path
+
+import fsspec
+
+from kopub_assets.hf_release import HfRelease
+from kopub_assets.materialize.asset import Run
+from kopub_assets.materialize.checks import Problems
+from resources.pages.corpus import Corpus
+from resources.release.local import LocalRelease
+from resources.store.shard_store import ShardStore
+from tests.support.harness import Platform
+
+MADE = (
+    "raw_pages",
+    "layout_regions",
+    "ocr_results",
+    "parsed_texts",
+    "corpus_image_embeddings",
+    "corpus_text_embeddings",
+    "query_embeddings",
+)
+"""What a release is made of."""
+
+
+class Node(Platform):
+    """A machine with a home of its own; `url` is what it shares with others, `release` a URL where that is too."""
+
+    def __init__(self, home: Path, url: str, release: str | None = None) -> None:
+        super().__init__(home)
+        self.url = url
+        home.mkdir(parents=True, exist_ok=True)
+        self.engines["corpus"] = Corpus(home=str(home), url=f"{url}/index")
+        own = str(home / "release")
+        self.engines["release"] = LocalRelease(folder=release or own, made_in=own, license="cc-by-4.0")
+
+    @property
+    def release(self) -> LocalRelease:
+        return self.engines["release"]
+
+    @property
+    def store(self) -> ShardStore:
+        return ShardStore(url=f"{self.url}/store")
+
+    def released(self, *shards: str) -> list[str]:
+        """Release shards as a run of them does; the lines of its log."""
+        asset, said = HfRelease(self.resources()), []
+        run = Run(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, HfRelease.config())
+        asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
+        return said
+
+
+def put(folder: Path, url: str) -> str:
+    """Upload a folder; its URL."""
+    fs, path = fsspec.core.url_to_fs(url)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            fs.pipe_file(f"{path}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+    return url
