@@ -1,5 +1,6 @@
 """The `kopub` command line."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -32,6 +33,8 @@ from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
+_KEEP_PAGES = ("run", "index", "evaluate")
+"""Commands that go on where they were stopped."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -87,7 +90,7 @@ def main() -> None:
         _end(f"Error: {visible(str(error))}", 1)
     except SystemExit as ended:
         if ended.code == STOPPED_BY_HAND:
-            _end(STOPPED, STOPPED_BY_HAND)
+            _end(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped", STOPPED_BY_HAND)
         raise
     except Exception as error:
         # Libraries of object stores have errors of their own: ask the store what is the matter.
