@@ -7,8 +7,8 @@ import pytest
 from PIL import Image, ImageFont
 
 from resources.layout.cpu.detector import CpuLayout
-from resources.layout.cpu.lighting import evened
 from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.lighting import evened
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -253,6 +253,13 @@ def test_uneven_light_on_the_paper_is_no_picture() -> None:
         assert labels(found) == labels(even)
         for region, lit in zip(found.regions, even.regions, strict=True):
             assert region.bbox == pytest.approx(lit.bbox, abs=8)
+
+
+def test_a_sheet_without_ink_in_uneven_light_is_blank() -> None:
+    sheet = Sheet()
+    pixels = np.asarray(sheet.image) * np.linspace(1, 0.5, 1240)[None]
+    sheet.image = Image.fromarray(pixels.astype(np.uint8))
+    assert detect(sheet).state is State.BLANK
 
 
 def test_a_page_that_is_evenly_lit_is_left_as_it_is() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from resources.layout.boxes import Box, union
 from resources.layout.cpu.figures import find_drawings, find_filled
-from resources.layout.cpu.lighting import evened
 from resources.layout.cpu.xycut import Block, Item, in_reading_order
 from resources.layout.ink import INK_CONTRAST, ink_contrast
 from resources.layout.lines import Line, estimate_em, find_lines
@@ -36,7 +35,7 @@ class Segmentation:
 def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     """Blocks of a page, uint8 (height, width) at full size."""
     scale = working_scale(*gray.shape)
-    gray = evened(shrunk(gray, scale))
+    gray = shrunk(gray, scale)
     contrast = ink_contrast(gray, PAPER_REACH)
     ink = (contrast > INK_CONTRAST).astype(np.uint8)
     em = estimate_em(ink)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.working_copy import PAPER_REACH
+from resources.layout.working_copy import PAPER_REACH, shrunk, working_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,9 +32,9 @@ def evened(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     """
     import cv2
 
-    height, width = gray.shape
-    columns, rows = max(1, width // _TILE), max(1, height // _TILE)
-    light = cv2.morphologyEx(gray, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8))
+    small = shrunk(gray, working_scale(*gray.shape))
+    columns, rows = max(1, small.shape[1] // _TILE), max(1, small.shape[0] // _TILE)
+    light = cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8))
     tiles = np.asarray(cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
     if int(tiles.max()) - int(tiles.min()) <= _EVEN:
         return gray
@@ -45,7 +45,7 @@ def evened(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     if lightest - darkest <= _EVEN:
         return gray
     ground = cv2.inpaint(tiles, (~paper).astype(np.uint8), 3, cv2.INPAINT_TELEA)
-    ground = cv2.resize(cv2.blur(ground, (3, 3)), (width, height), interpolation=cv2.INTER_LINEAR)
+    ground = cv2.resize(cv2.blur(ground, (3, 3)), gray.shape[::-1], interpolation=cv2.INTER_LINEAR)
     return np.asarray(cv2.divide(gray, ground, scale=float(lightest)), np.uint8)
 
 
