@@ -9,7 +9,7 @@ expected one: the first pages of a document are often not like the others."""
 _EXPECTED = 1.0
 """Seconds of work for which other rows must have been watched to count as much as what was expected of this machine."""
 _CARRIED = 0.75
-"""Power of the pace of other rows that is expected of rows nobody has seen: most of it is the machine's, some theirs."""
+"""Power of the pace of other rows that is expected of rows nobody has seen: most of it is the machine's."""
 
 
 @dataclass(slots=True)
