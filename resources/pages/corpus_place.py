@@ -122,7 +122,7 @@ class CorpusPlace:
             objects, root = Objects.at(self.url)
             objects.remove(f"{root}/{name}")
 
-    def relative(self, path: "SourcePath") -> str:
+    def relative(self, path: "SourcePath | str") -> str:
         """How the index names a file: by its place below the index, or else by its path or URL."""
         text = str(path)
         if is_url(text):

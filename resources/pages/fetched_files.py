@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -255,7 +255,7 @@ def _ask(url: str) -> Stamp:
 def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
     try:
         with told(url, "read"):
-            return bytes(patiently(lambda: objects.fs.cat_file(path, start=start, end=end)))
+            return patiently(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
     except FileNotFoundError:
         raise _gone(url) from None
 

@@ -157,7 +157,7 @@ def _index(source: str, found: _Source, place: CorpusPlace, tell: Progress) -> M
         tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
     queries = _index_queries(found, seen.shard_of, [shard.key for shard in shards], place, tell)
     result = Manifest(
-        source=found.name if found.revision else place.relative(source if is_url(source) else Path(source)),
+        source=found.name if found.revision else place.relative(source),
         revision=found.revision,
         shards=shards,
         queries=queries,

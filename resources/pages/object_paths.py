@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import total_ordering
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from resources.errors import SourceError
 
@@ -48,7 +48,7 @@ class ObjectPath:
         listing = _Listing(url.rstrip("/"), fetched)
         try:
             with told(url, "listed"):
-                found = patiently(lambda: objects.fs.find(root, detail=True))
+                found = patiently(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
         except FileNotFoundError:
             found = {}
         for name, info in found.items():

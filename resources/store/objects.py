@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import fsspec
+import fsspec.config
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.store.faults import is_taken, patiently, told
@@ -109,7 +110,7 @@ class Objects:
 
     def end(self, path: str) -> bytes:
         """The last `AT_ONCE` bytes of an object, all of a small one. Raises `FileNotFoundError`."""
-        return self._call(path, "read", lambda: self.fs.cat_file(path, start=-AT_ONCE))
+        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
 
     def open(self, path: str) -> Any:
         """A file to read from. Raises `FileNotFoundError`."""
@@ -131,7 +132,11 @@ class Objects:
         """
         above, _, name = start.rpartition("/")
         try:
-            found = self._call(start, "listed", lambda: self.fs.find(above, prefix=name + end, detail=True))
+            found = self._call(
+                start,
+                "listed",
+                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(above, prefix=name + end, detail=True)),
+            )
         except FileNotFoundError:
             return []
         # Not every file system of fsspec minds the prefix.

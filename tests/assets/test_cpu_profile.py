@@ -115,7 +115,7 @@ def test_figures_are_in_the_release_and_notes_in_the_exports(platform: Platform,
     assert list(verify(release)) == []
     for config, of in (("figure_embeddings", 2), ("figure_notes", 3)):
         rows = datasets.load_dataset(str(release), config, split="train", cache_dir=str(tmp_path / "cache"))
-        assert [row["page_id"] for row in rows] == [FIGURES] * of
+        assert list(rows["page_id"]) == [FIGURES] * of
     done = export(platform.store, keys, out := tmp_path / "export", [table.name for table in FIGURE_TABLES])
     assert (done.vectors["figures"], np.load(out / "embeddings" / "figures.npy").shape[0]) == (2, 2)
     assert json.loads((out / "embeddings" / "figures_ids.json").read_text()) == [f"{FIGURES}_6", f"{FIGURES}_9"]

@@ -105,7 +105,7 @@ def test_every_deployment_has_the_same_care_of_its_runs(name: str, tmp_path: Pat
     )
     written = _written(name, tmp_path)
     (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(written))
-    settings = InstanceRef.from_dir(str(tmp_path)).settings
+    settings: dict[str, Any] = dict(InstanceRef.from_dir(str(tmp_path)).settings)
 
     assert settings["run_retries"] == {"enabled": True, "max_retries": 2, "retry_on_asset_or_op_failure": False}
     assert settings["run_monitoring"]["enabled"]

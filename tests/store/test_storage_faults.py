@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
-import fsspec
+import fsspec.config
 import pyarrow as pa
 import pytest
 

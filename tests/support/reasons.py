@@ -28,6 +28,7 @@ def reasons() -> dict[str, str]:
         text: f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in files
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.stmt | ast.expr)
         for expression in _said(node)
         for text in _texts(expression)
     }

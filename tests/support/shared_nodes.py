@@ -5,7 +5,7 @@ from pathlib import Path
 
 import fsspec
 
-from kopub_assets.hf_release import HfRelease
+from kopub_assets.hf_release import HfRelease, Publishing
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from resources.pages.corpus import Corpus
@@ -47,7 +47,7 @@ class Node(Platform):
     def released(self, *shards: str) -> list[str]:
         """Release shards as a run of them does; the lines of its log."""
         asset, said = HfRelease(self.resources()), []
-        run = Run(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, HfRelease.config())
+        run = Run(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, Publishing())
         asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
         return said
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from resources.errors import SourceError
 from resources.evaluation.adapter import Adapter
@@ -85,13 +86,14 @@ def load_pdf_texts(folder: Path) -> Benchmark:
     if not documents:
         raise SourceError(f"{folder} has no PDF")
     for document in documents:
+        path = cast("Path", document.path)
         try:
-            for page, text in enumerate(_text_layers(document.path), start=1):
+            for page, text in enumerate(_text_layers(path), start=1):
                 id = f"{document.id}_{page}"
                 if len(without_blanks(text)) < _FEWEST:
                     gathered.leave_out(id, "it has no text layer")
                 else:
-                    gathered.add(id, Picture(document.path, page), PageText(text), document.id)
+                    gathered.add(id, Picture(path, page), PageText(text), document.id)
         except SourceError as error:
             gathered.leave_out(document.name, str(error))
     return _benchmark(PDF_TEXTS, gathered)
