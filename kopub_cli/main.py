@@ -1,6 +1,8 @@
 """The `kopub` command line."""
 
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -69,6 +71,12 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 )
 """The panels of `kopub --help`; panels and the commands in them come in the order of work."""
 
+
+def _prose(command: Callable[..., None]) -> str:
+    """The docstring of a command as paragraphs: typer keeps the ends of its lines, which suit no terminal."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
+
+
 for panel, commands in (
     (_MAKE, (run.run, index.index, plan.plan)),
     (_LOOK, (status.status, search.search, browse.browse, read.read, lineage.lineage, index.shards)),
@@ -77,7 +85,7 @@ for panel, commands in (
     (_MACHINE, (doctor.doctor, pull.pull, profile.profile)),
 ):
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, help=_prose(command))(command)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
