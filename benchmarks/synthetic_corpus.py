@@ -29,6 +29,7 @@ from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.states import MADE, State
+from resources.store.corpus_tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
@@ -108,9 +109,11 @@ def write(folder: Path, pages: int, shards: int, queries: int) -> Path:
     return folder
 
 
-def settings_of(home: Path, seconds: float = 0.0) -> Settings:
-    """The settings of a home with these engines."""
+def settings_of(home: Path, seconds: float = 0.0, store: str | None = None) -> Settings:
+    """The settings of a home with these engines; its tables lie in it, unless `store` says at which URL."""
     profile: dict[str, Any] = {**PROFILE, "embedding": {"engine": "hashed", "dim": DIM}}
+    if store is not None:
+        profile["store"] = {"url": store}
     return replace(
         Settings.of(home, profile, "synthetic"), layout=Bands(), recognition=configured(Digests, seconds=seconds)
     )
@@ -151,8 +154,13 @@ class Usage:
 
     @classmethod
     def now(cls) -> "Usage":
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return cls(peak / (2**20 if sys.platform == "darwin" else 2**10), len(os.listdir("/dev/fd")))
+        status = Path("/proc/self/status")
+        if status.exists():
+            # `getrusage` goes on from the process that this one was started by.
+            peak = int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        return cls(peak, len(os.listdir("/dev/fd")))
 
 
 @dataclass
@@ -182,10 +190,8 @@ class Faults:
 
 def states(settings: Settings) -> dict[str, Counter[str]]:
     """Rows of every table of pages by state."""
-    from kopub_assets.corpus_tables import CORPUS_TABLES
-
     found: dict[str, Counter[str]] = {}
-    for table in CORPUS_TABLES.of_pages:
+    for table in TABLES.of_pages:
         found[table.name] = Counter()
         for shard in settings.corpus.manifest.keys:
             found[table.name].update(settings.store.read(table.name, shard, ["state"])["state"].to_pylist())
@@ -194,19 +200,17 @@ def states(settings: Settings) -> dict[str, Counter[str]]:
 
 def faults(settings: Settings) -> Faults:
     """Every page against the source: in each table once, in the state that it must have, with the text of its bytes."""
-    from kopub_assets.corpus_tables import CORPUS_TABLES
-
     found = Faults()
     for shard in settings.corpus.manifest.keys:
         source = {row.page_id: hashlib.sha256(row.data or b"").hexdigest() for row in settings.corpus.rows(shard)}
-        for table in CORPUS_TABLES.of_pages:
+        for table in TABLES.of_pages:
             found.count(list(source), settings.store.read(table.name, shard, ["page_id"])["page_id"].to_pylist())
-        pages = settings.store.read(CORPUS_TABLES.pages.name, shard, ["page_id", "sha256"]).to_pylist()
+        pages = settings.store.read(TABLES.pages.name, shard, ["page_id", "sha256"]).to_pylist()
         found.wrong += sum(page["sha256"] != source.get(page["page_id"]) for page in pages)
-        for table in (CORPUS_TABLES.readings, CORPUS_TABLES.texts):
+        for table in (TABLES.readings, TABLES.texts):
             for row in settings.store.read(table.name, shard).to_pylist():
                 page_id, digest = row["page_id"], source.get(row["page_id"])
-                said = (row["markdown" if table is CORPUS_TABLES.readings else "text"] or "").split()
+                said = (row["markdown" if table is TABLES.readings else "text"] or "").split()
                 regions = REGIONS - _every(UNREAD, page_id)
                 lost = _every(BROKEN, page_id) or _every(NO_LAYOUT, page_id)
                 found.wrong += said != ([] if lost else [digest] * regions) or (row["state"] in MADE) == lost

@@ -107,14 +107,15 @@ class HfRelease(ShardAsset):
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
-        with self.store.exclusive(self.name, shard):
+        with self.store.exclusive(self.name, shard), self.store.fetched_once():
             stamp = self.provenance(shard)
             tables = self._tables(shard)
             run.problems.note(EVERY_PAGE_RELEASED.name, shard, self._problem(shard, tables))
             run.problems.note(VERIFIED.name, shard, None)
             run.problems.stop_at(shard)
             files = self._stage(shard, tables)
-            before = set(self.store.read(self.name, shard)["sha256"].to_pylist()) if self._has(shard) else set()
+            stored = self.store.find(self.name, shard)
+            before = set(stored[0]["sha256"].to_pylist()) if stored else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
             self.store.update(self.name, shard, table, stamp.metadata(table))
@@ -223,9 +224,6 @@ class HfRelease(ShardAsset):
             if made_from[SOURCE] != asset(self.resources).source(shard):
                 return f"{asset.table} was made from another corpus than the one that is indexed: materialize it again"
         return None
-
-    def _has(self, shard: str) -> bool:
-        return self.store.has(self.name, shard)
 
     def about(self, made_from: Mapping[str, dict[str, str]]) -> ReleaseDescription:
         """What the release says of itself besides what its files tell. Raises `StoreError`.

@@ -20,7 +20,7 @@ from resources.figures.choices import Figures
 from resources.pages.corpus import Corpus
 from resources.retrieval.comparison import headline, significant_drops
 from resources.retrieval.measuring import Measured, measure
-from resources.retrieval.run_history import ALL, SCORES
+from resources.retrieval.run_history import ALL, HISTORY, SCORES
 from resources.retrieval.scoring import VERSION
 from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
@@ -81,7 +81,8 @@ def _measured(
     try:
         with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
             check = CorpusCheck(store, sources)
-            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check)
+            known = HISTORY.measured(store)
+            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check, known)
             measured = measure(store, searched, bool(gates.override), context.log.info)
     except ConfigError as error:
         context.log.warning(f"not measured: {error}")
@@ -93,7 +94,7 @@ def _measured(
         raise dg.Failure(str(error), allow_retries=False) from error
     watcher().ended(SCORES)
     drops = significant_drops(measured.scores)
-    for line in (*_account(searched), measured.compared, *drops):
+    for line in (*_account(searched, measured), measured.compared, *drops):
         context.log.info(line)
     yield dg.MaterializeResult(
         metadata=_metadata(searched, measured),
@@ -102,14 +103,11 @@ def _measured(
     )
 
 
-def _account(searched: SearchedCorpus) -> list[str]:
+def _account(searched: SearchedCorpus, measured: Measured) -> list[str]:
     """What was measured, and what was not and why."""
     shards = len(searched.shards) + len(searched.left_out)
-    unmeasured = searched.rows - len(searched.questions)
-    lines = [
-        f"{len(searched.questions)} queries over {len(searched.page_ids)} pages, "
-        f"{len(searched.shards)} of {shards} shards"
-    ]
+    unmeasured = searched.rows - measured.questions
+    lines = [f"{measured.questions} queries over {searched.pages} pages, {len(searched.shards)} of {shards} shards"]
     if unmeasured:
         lines.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
     lines += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
@@ -129,12 +127,12 @@ def _metadata(searched: SearchedCorpus, measured: Measured) -> Metadata:
     return {
         "dagster/row_count": measured.scores.num_rows,
         **plotted,
-        "queries": len(searched.questions),
-        "queries_left_out": searched.rows - len(searched.questions),
-        "pages": len(searched.page_ids),
+        "queries": measured.questions,
+        "queries_left_out": searched.rows - measured.questions,
+        "pages": searched.pages,
         "shards": len(searched.shards),
-        "computed": len(searched.questions) if measured.computed else 0,
+        "computed": measured.questions if measured.computed else 0,
         "compared": measured.compared,
-        "measured": "\n".join(_account(searched)),
+        "measured": "\n".join(_account(searched, measured)),
         "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
     }

@@ -114,9 +114,11 @@ class ShardWork:
         """One line on the published table; none where nothing was computed."""
         self._asset, self._run = asset, run
         self._gpu_figures = run.gpu.window()
-        self._stamp = asset.provenance(shard)
+        # One look at the parents: the stamp is of the rows that are read.
+        with asset.store.fetched_once():
+            self._stamp = asset.provenance(shard)
+            self._specs = list(asset.rows(shard))
         retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
-        self._specs = list(asset.rows(shard))
         self._stored = asset.store.find(asset.name, shard)
         """The published table with its metadata. Nobody else replaces it while this run has its lock."""
         self._previous = self._published()
@@ -233,6 +235,8 @@ class ShardWork:
 
     def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
         """The rows of `todo` that a replaced table still holds, as when an upgrade is taken back."""
+        if self._stored is None:
+            return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
 

@@ -70,8 +70,12 @@ class Survey:
         return plans
 
     def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
-        """What a row of each of the `assets` takes: as it was here lately, where the same engine made it."""
-        measured = ledger.rates(self.store, [asset for asset in assets if not self._changes_engine(asset)])
+        """What a row of each of the `assets` takes: as it was here lately, where the same engine made it.
+
+        What is current throughout is not asked for: nobody waits for its rows.
+        """
+        asked = [asset for asset in assets if self._is_to_make(asset) and not self._changes_engine(asset)]
+        measured = ledger.rates(self.store, asked)
         found = {}
         for name in assets:
             if (rate := measured.get(name)) is not None:
@@ -85,6 +89,9 @@ class Survey:
                 seconds = typical / manifest.rows
                 found[name] = Cost(seconds, seconds * asset.gpus, False)
         return found
+
+    def _is_to_make(self, asset: str) -> bool:
+        return any(how is not Standing.CURRENT for how in self.standings[asset].values())
 
     def _changes_engine(self, asset: str) -> bool:
         """Whether its tables were made by another engine: what their rows took says nothing of the one wanted now."""

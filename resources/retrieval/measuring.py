@@ -26,6 +26,11 @@ class Measured:
     compared: str
     computed: bool
 
+    @property
+    def questions(self) -> int:
+        """Queries that were measured."""
+        return max(self.scores["queries"].to_pylist(), default=0)
+
 
 def measure(
     store: ShardStore, corpus: SearchedCorpus, accept: bool = False, log: Callable[[str], None] = lambda line: None
@@ -36,7 +41,7 @@ def measure(
     be measured the table is empty, and the runs before are left for later ones. Raises `ConfigError`
     where a library is missing, `StoreError`.
     """
-    inputs = fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
+    inputs = inputs_of(corpus)
     todo = not HISTORY.is_scored(store, inputs)
     if todo and corpus.questions:
         HISTORY.publish(store, Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
@@ -47,6 +52,11 @@ def measure(
         HISTORY.accept(store, inputs)
     compared = store.metadata(SCORES, ALL)["compared"]
     return Measured(store.read(SCORES, ALL), inputs, compared, todo)
+
+
+def inputs_of(corpus: SearchedCorpus) -> str:
+    """Fingerprint of everything that decides the scores of a corpus."""
+    return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
 
 
 def _libraries() -> dict[str, str]:

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from resources.fingerprints import fingerprint
 from resources.retrieval.token_tables import TOKENS, made_from, tokenised
+from resources.scores.history import Contents
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.figure_rows import vector_width, with_vector
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
@@ -32,6 +34,8 @@ _READ = {
 }
 """The columns of each asset that decide a score."""
 
+_NOTHING: Contents = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -49,6 +53,8 @@ class Question:
 class SearchedCorpus:
     """The tables of the shards `keys` for vectors of width `dim` of some `kinds`, read a shard at a time.
 
+    `measured` is what the scores in the store are of: those tables fitted together, and are not opened again to see it.
+
     `left_out` maps the other shards of the corpus to the reason. Tables that `corpus_check` finds to be
     of another corpus are such a reason; without it, all are used.
     """
@@ -60,11 +66,16 @@ class SearchedCorpus:
         kinds: Collection[str],
         dim: int,
         corpus_check: CorpusCheck | None = None,
+        measured: Contents = _NOTHING,
     ) -> None:
         self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
         self._store = store
         self._dim = dim
-        self._is_of_corpus: IsOfCorpus = corpus_check.look() if corpus_check else lambda asset, shard: True
+        self._assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
+        footers = FooterCache(store)
+        self._tables = {asset: footers.tables(asset) for asset in self._assets}
+        self._measured, self._widths = measured, dict[str, int]()
+        self._is_of_corpus: IsOfCorpus = corpus_check.look(self._tables) if corpus_check else lambda asset, shard: True
         problems = {key: self._problem_with(key) for key in keys}
         self.left_out = {key: problem for key, problem in problems.items() if problem}
         self.shards = [key for key, problem in problems.items() if not problem]
@@ -77,18 +88,22 @@ class SearchedCorpus:
     @cached_property
     def contents(self) -> dict[str, dict[str, str]]:
         """By shard and asset, the fingerprint of the rows that decide a score."""
-        assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
-        return {shard: {asset: self._content(asset, shard) for asset in assets} for shard in self.shards}
+        return {shard: self._contents(shard) for shard in self.shards}
 
     @cached_property
     def page_ids(self) -> list[str]:
         """Every page in any state, ordered by id; the position here is the page's number."""
         return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
 
-    @cached_property
+    @property
+    def pages(self) -> int:
+        """How many `page_ids` there are; no table is read."""
+        return sum(self._tables[PARSED][shard].rows for shard in self.shards)
+
+    @property
     def rows(self) -> int:
         """Queries of the shards, measured or not."""
-        return sum(self._store.rows(QUERIES, shard) for shard in self.shards)
+        return sum(self._tables[QUERIES][shard].rows for shard in self.shards)
 
     @cached_property
     def questions(self) -> list[Question]:
@@ -98,7 +113,7 @@ class SearchedCorpus:
     def mixed(self) -> list[str]:
         """The assets whose shards were made with different engines, as in an upgrade that is half done."""
         assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
-        return [a for a in assets if len({self._store.metadata(a, s).get("made_with") for s in self.shards}) > 1]
+        return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]
 
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(pages, float16 vectors) of the pages that have one, by shard; those of one page follow each other."""
@@ -121,9 +136,9 @@ class SearchedCorpus:
     def _pages(self, table: pa.Table) -> np.ndarray:
         return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
 
-    def _content(self, asset: str, shard: str) -> str:
-        """Fingerprint of a table's rows, as the table is stamped with it."""
-        return self._store.metadata(asset, shard)["content"]
+    def _contents(self, shard: str) -> dict[str, str]:
+        """By asset, the fingerprint of a table's rows, as the table is stamped with it."""
+        return {asset: self._tables[asset][shard].content for asset in self._assets}
 
     def _made(self, asset: str, shard: str) -> pa.Table:
         return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state").isin(MADE))
@@ -133,17 +148,29 @@ class SearchedCorpus:
 
     def _problem_with(self, shard: str) -> str | None:
         assets = (PARSED, *(VECTORS[kind] for kind in self.kinds), QUERIES)
-        if missing := [asset for asset in assets if not self._store.has(asset, shard)]:
+        if missing := [asset for asset in assets if shard not in self._tables[asset]]:
             return f"no {', '.join(missing)} yet"
         if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
             return f"{', '.join(other)} of another corpus than the indexed one"
+        is_measured = self._contents(shard) == self._measured.get(shard)
         for asset in assets[1:]:
-            width = vector_width(self._store.arrow_schema(asset, shard))
+            width = self._width(asset, shard, is_measured)
             if width != self._dim:
                 return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
+        if is_measured:
+            return None
         pages = self._ids(PARSED, shard)
         unlike = [VECTORS[kind] for kind in self.kinds if self._ids(VECTORS[kind], shard) != pages]
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
+
+    def _width(self, asset: str, shard: str, is_measured: bool) -> int:
+        """Of the vectors of a table. All that were measured together have one width."""
+        if is_measured and asset in self._widths:
+            return self._widths[asset]
+        width = vector_width(self._store.arrow_schema(asset, shard))
+        if is_measured:
+            self._widths[asset] = width
+        return width
 
     def _questions(self, shard: str) -> Iterator[Question]:
         table = self._made(QUERIES, shard)
@@ -158,8 +185,8 @@ class SearchedCorpus:
     def _shard_tokens(self, shard: str) -> pa.Table:
         texts = self._made(PARSED, shard)
         stamp = made_from(texts)
-        if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == stamp:
-            return self._store.read(TOKENS, shard)
+        if (stored := self._store.find(TOKENS, shard)) is not None and stored[1] == stamp:
+            return stored[0]
         table = tokenised(texts)
         self._store.write(TOKENS, shard, table, stamp)
         return table

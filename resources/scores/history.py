@@ -91,8 +91,7 @@ class History:
 
     def measured(self, store: ShardStore) -> Contents:
         """What the scores in the store are of; nothing where there are none."""
-        known = store.find_metadata(self.scores.name, ALL)
-        return {} if known is None else json.loads(known["measured"])
+        return json.loads((store.find_metadata(self.scores.name, ALL) or {}).get("measured", "{}"))
 
     def unmeasured(self, store: ShardStore, contents: Contents) -> list[str]:
         """The shards of `contents` that the scores in the store do not count, or counted with other rows."""

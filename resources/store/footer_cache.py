@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -9,13 +10,20 @@ from typing import Any
 import pyarrow as pa
 
 from resources.errors import StoreError
+from resources.parallel import ordered_map
 from resources.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
+_told: set[str] = set()
+"""Stores whose footers cannot be kept, of which this process has said so."""
 _FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
 """Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
+_seen: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
+"""By URL of an object store and asset, what this process saw last: what is kept there need not be fetched again."""
+_FEW, _AT_ONCE = 4, 16
+"""Footers that are read one after the other, and requests that are under way at once for more."""
 _COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
 _SCHEMA = pa.schema(
     [
@@ -73,16 +81,27 @@ class FooterCache:
         """The published tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
         known = self._known.get(asset)
-        kept = self._read(asset) if known is None else known
-        now = {
-            shard: kept[shard] if shard in kept and kept[shard][0] == stamp else (stamp, self._footer(asset, shard))
-            for shard, stamp in stamps.items()
-        }
+        kept = self._kept(asset) if known is None and stamps else known or {}
+        new = [shard for shard, stamp in stamps.items() if shard not in kept or kept[shard][0] != stamp]
+        read = dict(zip(new, self._footers(asset, new), strict=True))
+        now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
         # An empty one is not worth a file, nor pandas, which the first array that is made loads.
         if now != kept and now and self._can_write:
             self._write(asset, now)
         self._known[asset] = now
+        if not self._store.local:
+            _seen[self._store.url, asset] = now
         return {shard: entry for shard, (_, entry) in now.items()}
+
+    def _kept(self, asset: str) -> dict[str, tuple[str, Entry]]:
+        seen = _seen.get((self._store.url, asset))
+        return self._read(asset) if seen is None else seen
+
+    def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry]:
+        if self._store.local or len(shards) <= _FEW:
+            return [self._footer(asset, shard) for shard in shards]
+        # Each is a request, which takes its time and next to no work.
+        return list(ordered_map(lambda shard: self._footer(asset, shard), shards, _AT_ONCE))
 
     def _footer(self, asset: str, shard: str) -> Entry:
         rows, metadata = self._store.footer(asset, shard)
@@ -110,4 +129,6 @@ class FooterCache:
             self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
         except StoreError as error:
             self._can_write = False
-            _log.warning("every footer is read each time: %s", error)
+            if self._store.url not in _told:
+                _told.add(self._store.url)
+                _log.warning("every footer is read each time: %s", error)

@@ -149,8 +149,18 @@ def spent(rows: pa.Table) -> Spent:
 
 def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
     """What rows cost lately, by asset: the latest shards made. An asset that never computed anything is left out."""
-    found = {asset: _latest(store.parts(_FOLDER, asset)) for asset in assets}
-    spents = {asset: spent(_joined(tables)) for asset, tables in found.items() if tables}
+    wanted = {asset: list[str]() for asset in assets}
+    if not wanted:
+        return {}
+    log = store.parts(_FOLDER)
+    for name in log.names():
+        if (asset := _shard(name)[0]) in wanted:
+            wanted[asset].append(name)
+    spents = {}
+    for asset, names in wanted.items():
+        # A part that another run has merged into a newer one meanwhile is not missed.
+        parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
+        spents[asset] = spent(_joined([_last_run(part) for part in parts]))
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
@@ -212,12 +222,6 @@ def _run(name: str) -> tuple[str, int] | None:
     """How the id of a part's run begins, and the rows it computed; None where its name does not say."""
     run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
     return (run, int(computed)) if run and computed.isdigit() else None
-
-
-def _latest(parts: AppendLog) -> list[pa.Table]:
-    """The newest parts of all shards: a folder is a shard, and a file's name begins with the time."""
-    found = parts.read(lambda names: sorted(names, key=lambda name: name.rpartition("/")[2])[-_SAMPLE:])
-    return [_last_run(part) for part in found]
 
 
 def _last_run(part: pa.Table) -> pa.Table:

@@ -1,6 +1,8 @@
 """Whole files of a file system by their paths, local or of an object store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -15,7 +17,20 @@ _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempt
 """Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
 would not tell for half an hour that a storage takes requests and answers none."""
 
+_fetched: ContextVar[dict[str, bytes] | None] = ContextVar("fetched", default=None)
+"""Ends of files by their paths, where they are fetched once."""
+
 T = TypeVar("T")
+
+
+@contextmanager
+def fetched_once() -> Iterator[None]:
+    """Let the end of each file of an object store be fetched once, however often this thread reads it meanwhile."""
+    token = _fetched.set({})
+    try:
+        yield
+    finally:
+        _fetched.reset(token)
 
 
 class Objects:
@@ -43,6 +58,7 @@ class Objects:
         return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
 
     def put(self, path: str, content: bytes, patience: float | None = None) -> None:
+        (_fetched.get() or {}).pop(path, None)
         self._call(path, "written", lambda: self.fs.pipe_file(path, content), patience)
 
     def create(self, path: str, content: bytes) -> bool:
@@ -110,7 +126,12 @@ class Objects:
 
     def end(self, path: str) -> bytes:
         """The last `AT_ONCE` bytes of an object, all of a small one. Raises `FileNotFoundError`."""
-        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
+        known = _fetched.get()
+        if known is None:
+            known = {}
+        if path not in known:
+            known[path] = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
+        return known[path]
 
     def open(self, path: str) -> Any:
         """A file to read from. Raises `FileNotFoundError`."""

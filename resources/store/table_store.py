@@ -1,7 +1,7 @@
 """The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +18,7 @@ from resources.store.locks import held
 from resources.store.locks.disk import DiskLock
 from resources.store.locks.objects import ObjectLock
 from resources.store.locks.protocol import Lock
-from resources.store.objects import Objects
+from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
 
 _LOCKS = ".locks"
@@ -166,6 +166,15 @@ class TableStore:
             yield
         finally:
             held.release(name)
+
+    @property
+    def local(self) -> bool:
+        """Whether the tables lie on a disk of this machine."""
+        return self._objects.local
+
+    def fetched_once(self) -> AbstractContextManager[None]:
+        """Fetch each small table of an object store once, however often this thread reads it until the context ends."""
+        return fetched_once()
 
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
         return Journal(self.parts(JOURNAL, asset, shard), schema)

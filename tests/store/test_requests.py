@@ -5,19 +5,29 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.plan import planned
+from kopub_cli.run import run_assets
 from kopub_cli.status import status_values
-from resources.store import ledger
+from resources.retrieval.measuring import Measured, measure
+from resources.retrieval.run_history import HISTORY
+from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.store import footer_cache, ledger
+from resources.store.corpus_tables import TABLES
 from resources.store.footer_cache import FooterCache
+from resources.store.objects import Objects
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.buckets import bucket
-from tests.support.corpora import pages, query
+from tests.support.corpora import pages
+from tests.support.harness import STANDARD, Platform
 from tests.support.two_writers import OnObjects
 
 FIRST, AGAIN, LOOK = 370, 254, 100
-"""Most requests of a first run of two shards, of one that changes nothing, and of a look at all tables."""
+"""Most requests of a first run of the samples, of one that changes nothing, and of a look at all tables."""
+TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})
 
 
@@ -100,25 +110,54 @@ def test_the_last_run_is_told_by_the_names_of_its_entries(store: TableStore, ser
 
 @pytest.mark.slow
 @pytest.mark.services
-def test_a_run_asks_half_of_what_it_did_and_a_look_at_the_tables_no_more_for_more_shards(
-    root: str, server: S3Double, tmp_path: Path
+def test_the_demo_asks_half_of_what_it_did(
+    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
+    samples = OnObjects(tmp_path / "home", url=f"{root}/{tmp_path.name}")
+    samples.home.mkdir()
+    asked(server)
+    counts = []
+    for _ in range(2):
+        # As a process that starts now.
+        monkeypatch.setattr(footer_cache, "_seen", {})
+        run_assets(samples.settings, [], "", Console(quiet=True))
+        counts.append(len(asked(server)))
+    assert (counts[0] <= FIRST, counts[1] <= AGAIN) == (True, True), counts
+    shown = status_values(samples.settings)
+    assert (len(shown["assets"]), shown["next"], shown["reading"] is not None) == (len(STANDARD), None, True)
+
+
+def scored(home: Path, store: TableStore) -> Measured:
+    """The retrieval scores of all shards."""
+    settings = Platform(home).settings
+    keys, dim = settings.corpus.manifest.keys, settings.embedding.dim
+    corpus = SearchedCorpus(store, keys, {"image", "text"}, dim, measured=HISTORY.measured(store))
+    return measure(store, corpus)
+
+
+@pytest.mark.slow
+def test_a_look_at_all_tables_asks_no_more_for_more_shards(root: str, server: S3Double, tmp_path: Path):
     looks = []
-    for shards in (2, 5):
-        ids = [[f"{shard}_{page}" for page in range(3)] for shard in "abcde"[:shards]]
-        made = OnObjects(tmp_path / str(shards), url=f"{root}/{tmp_path.name}/{shards}")
-        made.reindex([pages(*of_shard) for of_shard in ids], [query("q1", "무엇인가?", "a_1")])
+    for shards in (3, 35):
+        made = OnObjects.of(tmp_path / str(shards), [pages(f"{shard}_1") for shard in range(shards)])
+        Platform(made.home).make(*TABLES_OF_ROWS)
+        scored(made.home, Platform(made.home).store)
+        there = f"{root}/{tmp_path.name}/{shards}"
+        objects, folder = Objects.at(there)
+        objects.fs.put(f"{made.home}/store/", f"{folder}/", recursive=True)
+        on_objects = OnObjects(made.home, url=there)
         asked(server)
-        assert made.run(last=f"shard_0{shards - 1}").success
-        first = len(asked(server))
-        assert made.run(last=f"shard_0{shards - 1}").success
-        again = len(asked(server))
-        if shards == 2:
-            assert (first <= FIRST, again <= AGAIN) == (True, True), (first, again)
-        plans = survey(made.resources(), FooterCache(made.store)).plans()
+        # Nobody has looked at these tables yet.
+        survey(on_objects.resources(), FooterCache(on_objects.store))
+        assert len(asked(server)) <= shards * len(TABLES_OF_ROWS) + LOOK
+        planned(on_objects.settings)
         plan = len(asked(server))
-        assert all(not each.pages for each in plans)
-        status_values(made.settings)
-        looks.append((plan, len(asked(server))))
+        shown = status_values(on_objects.settings)
+        status = len(asked(server))
+        assert not scored(made.home, on_objects.store).computed
+        looks.append((plan, status, len(asked(server))))
+        assert {each["made"] for each in shown["assets"]} == {0, shards}
     assert looks[0] == looks[1]
     assert max(looks[0]) < LOOK

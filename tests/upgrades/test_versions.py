@@ -12,6 +12,7 @@ import pytest
 from kopub_assets.upgrades.stale_scan import survey
 from resources.errors import StoreError
 from resources.store.footer_cache import FooterCache
+from resources.store.objects import Objects
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.corpora import pages, query
@@ -217,14 +218,14 @@ def test_a_kept_version_says_itself_which_recipe_it_is_of(tmp_path: Path, monkey
     """On object storage another writer may replace the table while it is being kept."""
     store = ShardStore(url=f"memory://{tmp_path.name}")
     write(store, "a")
-    has = ShardStore.has
+    get = Objects.get
 
-    def overtaken(self: ShardStore, asset: str, shard: str) -> bool:
-        monkeypatch.setattr(ShardStore, "has", has)
+    def overtaken(self: Objects, path: str) -> bytes:
+        monkeypatch.setattr(Objects, "get", get)
         write(store, "b")
-        return True
+        return get(self, path)
 
-    monkeypatch.setattr(ShardStore, "has", overtaken)
+    monkeypatch.setattr(Objects, "get", overtaken)
     write(store, "c")
     for recipe in ("a", "b"):
         assert store.metadata(*TABLE, recipe)["recipe"] == recipe

@@ -6,6 +6,7 @@ from resources.evaluation.benchmark import Reading
 from resources.recognition.read_regions import read_regions
 from resources.states import State
 from resources.store.corpus_tables import TABLES
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
 
@@ -19,10 +20,12 @@ _READ = {
 
 def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
     """By shard and asset, the fingerprint of the rows; only of shards that have been read to the end."""
+    footers = FooterCache(store)
+    tables = {asset: footers.tables(asset) for asset in _READ}
     return {
-        shard: {asset: store.metadata(asset, shard)["content"] for asset in _READ}
+        shard: {asset: found[shard].content for asset, found in tables.items()}
         for shard in keys
-        if all(store.has(asset, shard) and is_of_corpus(asset, shard) for asset in _READ)
+        if all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
     }
 
 

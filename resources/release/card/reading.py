@@ -1,6 +1,5 @@
 """How well what is released was read: the scores on pages with known answers, and what speaks against them."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from resources.evaluation.runs.run_history import HISTORY
 from resources.pages.corpus import Corpus
 from resources.scores.history import ALL, Contents
 from resources.store.corpus_tables import OCR_SCORES, TABLES
+from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
 
 _READERS = (TABLES.readings.name, TABLES.texts.name)
@@ -56,4 +56,5 @@ def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -
 
 
 def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:
-    return {json.dumps(store.metadata(asset, shard).get("made_with")) for shard in shards if store.has(asset, shard)}
+    tables = FooterCache(store).tables(asset)
+    return {tables[shard].made_with for shard in shards if shard in tables}

@@ -1,0 +1,315 @@
+"""What grows with the shards of a corpus whose tables lie on object storage.
+
+    python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--looks plan,status,...]
+
+Makes every table of the first shards, of two tiny pages each, with engines that take no time, through the platform
+itself. The others have the file of the second shard, and so its tables: those are put beside them under their own
+names, with the entries of the ledger, the scores of all, and a materialization of each in Dagster's history (SQLite).
+All of it lies on the storage of `AWS_ENDPOINT_URL`, or on moto, which is started. Then it is looked at as people and
+daemons do, each look in a process of its own: seconds after the imports, requests to the storage, and peak memory.
+
+- `plan` with and without the footers that the platform keeps of its tables, and `status`;
+- the first tick of the sensor in a process and the one after it, while nothing is stale: no run is launched;
+- a backfill of the first shards with nothing changed, as one run of all assets in Dagster.
+
+With `--folder` what was made is kept there, and the next call goes on to more shards of it; `--bucket` names another
+bucket than `growth`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.synthetic_corpus import ROOT, Usage, make_home, settings_of, write
+from resources.pages.manifest import NAME, shard_key
+
+PAGES = 2
+QUERIES = 20
+LIKE = shard_key(1)
+"""The shard that all further ones are like; all queries are of the first."""
+NIGHT = datetime(2026, 1, 1, 17, tzinfo=UTC)
+"""Two o'clock in Seoul."""
+LOOKS = ("first plan", "plan", "status", "first tick", "next tick", "backfill")
+
+
+def make(home: Path) -> None:
+    """Every table in the home's own store, and what Dagster would know of how they were made."""
+    import dagster as dg
+
+    from definitions import definitions_of
+    from kopub_assets.graph import GRAPH
+    from kopub_assets.materialize.asset import Run
+    from kopub_assets.materialize.checks import Problems
+    from kopub_assets.running.execution import execute
+    from resources.store.corpus_tables import RELEASED_FILES, SCORES
+
+    settings = settings_of(home)
+    keys = tuple(settings.corpus.manifest.keys)
+    with dg.DagsterInstance.get() as instance:
+        for name, asset in GRAPH.on(settings.resources).declared(settings.resources).items():
+            if name == RELEASED_FILES.name:
+                # Before the release, and after what they are of: as a run makes them.
+                failed = execute(definitions_of(settings), instance, [SCORES.name], keys[:1])
+                assert not failed, failed
+            config = asset.config() if asset.config else None
+            run = Run(str(uuid4()), keys, Problems(asset.checks, {}), _unread, _unread, config)
+            finished = {shard: asset.make_shard(shard, run) for shard in keys}
+            asset.finish(run, finished)
+            for shard, made in finished.items():
+                tags = {"dagster/data_version": made.recipe}
+                instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=shard, tags=tags))
+
+
+def upload(home: Path, url: str) -> None:
+    """The tables of a home's store, and all beside them but the locks, to `url`."""
+    from resources.store.objects import Objects
+
+    shutil.rmtree(home / "store" / ".locks")
+    objects, there = Objects.at(url)
+    objects.fs.put(f"{home / 'store'}/", f"{there}/", recursive=True)
+
+
+def grow(home: Path, url: str, shards: int) -> None:
+    """Let the corpus have so many shards, all further ones like the second."""
+    manifest = json.loads((home / NAME).read_text())
+    entry = next(each for each in manifest["shards"] if each["key"] == LIKE)
+    added = [shard_key(at) for at in range(len(manifest["shards"]), shards)]
+    manifest["shards"] += [{**entry, "key": key} for key in added]
+    (home / NAME).write_text(json.dumps(manifest))
+    _copy_tables(home, url, added)
+    _copy_history(home, added)
+    _stamp_scores(home, url)
+
+
+def _copy_tables(home: Path, url: str, added: list[str]) -> None:
+    from resources.store.corpus_tables import RELEASED_FILES
+    from resources.store.objects import Objects
+
+    store = home / "store"
+    # The release holds the first shards alone: what is released lies on this machine.
+    released = RELEASED_FILES.name
+    tables = [path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet") if path.parent.name != released]
+    entries = [path.relative_to(store) for path in (store / ".ledger").rglob("*.parquet") if path.parent.name == LIKE]
+    objects, there = Objects.at(url)
+    for path in (*tables, *entries):
+        content = (store / path).read_bytes()
+        objects.fs.pipe({f"{there}/{str(path).replace(LIKE, key)}": content for key in added})
+
+
+def _copy_history(home: Path, added: list[str]) -> None:
+    """Materializations as Dagster has them of the shard that these are like, in one transaction."""
+    from resources.store.corpus_tables import RELEASED_FILES
+
+    with closing(sqlite3.connect(home / "dagster" / "history" / "runs" / "index.db")) as database, database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(event_logs)") if row[1] != "id"]
+        names = ", ".join(columns)
+        wanted = "dagster_event_type = 'ASSET_MATERIALIZATION' AND partition = ? AND asset_key != ?"
+        released = json.dumps([RELEASED_FILES.name])
+        found = database.execute(f"SELECT {names} FROM event_logs WHERE {wanted}", (LIKE, released))
+        known = [dict(zip(columns, row, strict=True)) for row in found]
+        rows = [
+            list((event | {"partition": key, "event": event["event"].replace(LIKE, key)}).values())
+            for event in known
+            for key in added
+        ]
+        database.executemany(f"INSERT INTO event_logs ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+
+
+def _stamp_scores(home: Path, url: str) -> None:
+    """Let the scores be of all shards."""
+    from resources.retrieval.measuring import inputs_of
+    from resources.retrieval.run_history import ALL, HISTORY, SCORES
+    from resources.retrieval.searched_corpus import SearchedCorpus
+
+    settings = settings_of(home, store=url)
+    keys, store = settings.corpus.manifest.keys, settings.store
+    measured = HISTORY.measured(store)
+    measured |= {key: measured[LIKE] for key in keys if key not in measured}
+    kinds = settings.embedding.queries_match - {"figure"}
+    searched = SearchedCorpus(store, keys, kinds, settings.embedding.dim, measured=measured)
+    HISTORY.write_scores(store, store.read(SCORES, ALL), inputs_of(searched), "not compared", searched.contents)
+
+
+def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
+    """Seconds, requests and peak memory in MiB of one look."""
+    import dagster as dg
+
+    from definitions import definitions_of
+    from kopub_assets.graph import GRAPH
+    from kopub_assets.running.execution import execute
+    from kopub_cli.plan import planned
+    from kopub_cli.status import status_values
+    from resources.store.objects import Objects
+
+    settings = settings_of(home, store=url)
+    definitions = definitions_of(settings)
+    graph = definitions.resolve_asset_graph()
+    cursor = None
+
+    def tick(hours: float) -> None:
+        nonlocal cursor
+        at = NIGHT + timedelta(hours=hours)
+        with dg.DagsterInstance.get() as instance:
+            result = dg.evaluate_automation_conditions(definitions, instance, None, at, cursor)
+        cursor = result.cursor
+        assert not result.total_requested, "something is stale"
+
+    def backfill() -> None:
+        names = [key.to_user_string() for key in graph.materializable_asset_keys]
+        with dg.DagsterInstance.get() as instance:
+            failed = execute(definitions, instance, names, settings.corpus.manifest.keys[:shards])
+        assert not failed, failed
+
+    works: dict[str, Callable[[], object]] = {
+        "first plan": lambda: planned(settings),
+        "plan": lambda: planned(settings),
+        "status": lambda: status_values(settings),
+        "first tick": lambda: tick(0.0),
+        "next tick": lambda: tick(0.1),
+        "backfill": backfill,
+    }
+    if what == "first plan":
+        objects, there = Objects.at(url)
+        objects.remove_all(
+            [f"{there}/.footers/{asset}/footers.parquet" for asset in GRAPH.on(settings.resources).names]
+        )
+    if what == "next tick":
+        tick(0.0)
+    with asked() as requests:
+        started = time.perf_counter()
+        works[what]()
+        seconds = time.perf_counter() - started
+    return {"seconds": seconds, "requests": requests.total(), "mib": Usage.now().peak_mib, **requests}
+
+
+@contextmanager
+def asked() -> Iterator[Counter[str]]:
+    """Requests to the storage by method, as the client sends them."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    count, send = Counter[str](), AIOHTTPSession.send
+
+    async def counted(self: AIOHTTPSession, request):
+        count[request.method] += 1
+        return await send(self, request)
+
+    AIOHTTPSession.send = counted
+    try:
+        yield count
+    finally:
+        AIOHTTPSession.send = send
+
+
+@contextmanager
+def storage() -> Iterator[None]:
+    """The server of `AWS_ENDPOINT_URL`; moto where there is none."""
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"], timeout=5).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "moto does not answer"
+                time.sleep(0.2)
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def measured(
+    folder: Path, bucket: str, shards: int, backfill: int, looks: Sequence[str]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Looks at a corpus of so many shards, which is made in `folder` or goes on from what is there."""
+    import s3fs
+
+    home, url = folder / "home", f"s3://{bucket}/{folder.name}"
+    os.environ |= {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
+    started = time.perf_counter()
+    if not home.exists():
+        make_home(home, write(folder / "source", PAGES * backfill, backfill, QUERIES))
+        make(home)
+        if not s3fs.S3FileSystem().exists(bucket):
+            s3fs.S3FileSystem().mkdir(bucket)
+        upload(home, url)
+    grow(home, url, shards)
+    _say(f"{shards} shards, {time.perf_counter() - started:.0f} s until they were there")
+    for what in looks:
+        command = [sys.executable, "-m", "benchmarks.growth", "--look", what, str(home), url, str(backfill)]
+        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        yield what, json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", default="200,1000,2000")
+    parser.add_argument("--backfill", type=int, default=100)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--bucket", default="growth")
+    parser.add_argument("--looks", default=",".join(LOOKS))
+    parser.add_argument("--look", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.look:
+        what, home, url, shards = arguments.look
+        _say(json.dumps(looked(what, Path(home), url, int(shards))))
+        return
+    sizes = [int(size) for size in arguments.shards.split(",")]
+    looks = arguments.looks.split(",")
+    rows: dict[str, list[str]] = {what: [] for what in looks}
+    with tempfile.TemporaryDirectory() as temporary, storage():
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        for size in sizes:
+            for what, took in measured(folder, arguments.bucket, size, arguments.backfill, looks):
+                _say(f"{size} {what} {took}")
+                rows[what].append(f"{took['seconds']:.1f} s, {took['requests']:,.0f}, {took['mib']:.0f}")
+    table = Table(title="seconds, requests, peak MiB")
+    for column in ("", *(f"{size:,} shards" for size in sizes)):
+        table.add_column(column, justify="right" if column else "left")
+    for what, cells in rows.items():
+        table.add_row(f"{what} of {arguments.backfill}, nothing changed" if what == "backfill" else what, *cells)
+    Console().print(table)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _unread(line: str) -> None:
+    """Nobody reads the log."""
+
+
+if __name__ == "__main__":
+    main()
