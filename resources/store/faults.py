@@ -98,7 +98,8 @@ def _line(path: str, doing: str, error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-    return told_by or type(error).__name__
+    # Ceph sends a code alone.
+    return told_by if told_by not in ("", "None") else _code(error) or type(error).__name__
 
 
 def _code(error: BaseException) -> str | None:

@@ -111,5 +111,7 @@ def _faulty(status: int, environ: dict[str, Any], start: Callable[..., Any]) -> 
         status, code = 403, "QuotaExceeded"
     else:
         code = {403: "InvalidAccessKeyId", 503: "ServiceUnavailable"}.get(status, "InternalError")
+    # Ceph gives no reason for what it forbids.
+    message = "" if status == 403 else "the answer of a test"
     start(f"{status} no", [("Content-Type", "application/xml")])
-    return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>the answer of a test</Message></Error>".encode()]
+    return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()]
