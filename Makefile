@@ -57,8 +57,9 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' \
 		|| { echo "Python 3.11.5 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --constraint requirements.lock --editable . --group dev
+	@echo "Installing the locked packages into $(VENV), which takes a minute or two"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable . --group dev
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.

@@ -1,5 +1,7 @@
 """The front door: what Dagster loads."""
 
+from functools import lru_cache
+
 import click
 import dagster as dg
 
@@ -17,14 +19,19 @@ from resources.store.reachable import require_reachable
 def definitions() -> dg.Definitions:
     """Assets and resources of the profile. Dagster prints a `click` error as one line, and any other as a traceback."""
     try:
-        settings = load_settings()
-        if command_line.at_terminal():
-            require_reachable(settings.store.url)
-        loaded = definitions_of(settings)
-        names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
-        command_line.install(names, settings.corpus.manifest.keys)
+        return _loaded(load_settings())
     except KopubError as error:
         raise click.ClickException(visible(str(error))) from None
+
+
+@lru_cache(maxsize=1)
+def _loaded(settings: Settings) -> dg.Definitions:
+    """Dagster's commands ask six times and more, and a process has one answer."""
+    if command_line.at_terminal():
+        require_reachable(settings.store.url)
+    loaded = definitions_of(settings)
+    names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
+    command_line.install(names, settings.corpus.manifest.keys)
     return loaded
 
 

@@ -141,7 +141,7 @@ def _stamp_scores(home: Path, url: str) -> None:
     settings = settings_of(home, store=url)
     keys, store = settings.corpus.manifest.keys, settings.store
     measured = HISTORY.measured(store)
-    measured |= {key: measured[LIKE] for key in keys if key not in measured}
+    measured = {key: measured.get(key, measured[LIKE]) for key in keys}
     kinds = settings.embedding.queries_match - {"figure"}
     searched = SearchedCorpus(store, keys, kinds, settings.embedding.dim, measured=measured)
     HISTORY.write_scores(store, store.read(SCORES, ALL), inputs_of(searched), "not compared", searched.contents)

@@ -110,7 +110,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
             setattr(type(engine), method, engines.iterate(getattr(type(engine), method)))
     type(settings.corpus).rows = ends.iterate(type(settings.corpus).rows)
     raw_pages.inspect = ends.call(raw_pages.inspect)
-    for method in ("publish", "finish"):
+    for method in ("publish", "describe"):
         setattr(type(settings.release), method, ends.call(getattr(type(settings.release), method)))
     hf_release.verify = opening.iterate(hf_release.verify)
     return engines, ends, opening

@@ -52,3 +52,4 @@ def browse(
         # The server ends by itself, and raises the signal again for others.
         with suppress(KeyboardInterrupt):
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+    room.words.end()

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 from resources.errors import ConfigError, StoreError
-from resources.files import cannot_write
 
 _SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "local" / "dagster.yaml"
 
@@ -23,5 +22,7 @@ def prepared(folder: Path) -> Path:
     except FileExistsError:
         raise ConfigError(f"DAGSTER_HOME is '{folder}', which is a file: name a folder") from None
     except OSError as error:
+        from resources.files import cannot_write
+
         raise StoreError(cannot_write(folder, error)) from error
     return folder

@@ -6,8 +6,8 @@ from resources.errors import ConfigError
 from resources.urls import is_url
 
 
-def local_path(text: str) -> Path:
-    """Raises `ConfigError` for a URL, which would become a folder of that name here."""
-    if is_url(text):
-        raise ConfigError(f"{text} is a URL, and must be a path of this machine")
-    return Path(text)
+def local_path(typed: str | Path) -> Path:
+    """What was typed as a path, or a default. Raises `ConfigError` for a URL, which would become a folder here."""
+    if isinstance(typed, str) and is_url(typed):
+        raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
+    return Path(typed)

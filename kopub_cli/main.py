@@ -1,5 +1,8 @@
 """The `kopub` command line."""
 
+import inspect
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -32,6 +35,8 @@ from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
+_KEEP_PAGES = ("run", "index", "evaluate")
+"""Commands that go on where they were stopped."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,6 +71,12 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 )
 """The panels of `kopub --help`; panels and the commands in them come in the order of work."""
 
+
+def _prose(command: Callable[..., None]) -> str:
+    """The docstring of a command as paragraphs: typer keeps the ends of its lines, which suit no terminal."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
+
+
 for panel, commands in (
     (_MAKE, (run.run, index.index, plan.plan)),
     (_LOOK, (status.status, search.search, browse.browse, read.read, lineage.lineage, index.shards)),
@@ -74,7 +85,7 @@ for panel, commands in (
     (_MACHINE, (doctor.doctor, pull.pull, profile.profile)),
 ):
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, help=_prose(command))(command)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
@@ -87,7 +98,7 @@ def main() -> None:
         _end(f"Error: {visible(str(error))}", 1)
     except SystemExit as ended:
         if ended.code == STOPPED_BY_HAND:
-            _end(STOPPED, STOPPED_BY_HAND)
+            _end(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped", STOPPED_BY_HAND)
         raise
     except Exception as error:
         # Libraries of object stores have errors of their own: ask the store what is the matter.

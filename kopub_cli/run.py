@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.dagster_home import prepared
 from kopub_cli.display.console import table_console
 from kopub_cli.index import DPI_HELP, SOURCE_HELP, index_source
 from resources.errors import STOPPED_BY_HAND, KopubError
@@ -131,6 +130,8 @@ def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence
 def _instance(home: Path, out: Console) -> "dg.DagsterInstance":
     """Dagster's instance: $DAGSTER_HOME, or a folder in the home where that is not set."""
     import dagster as dg
+
+    from kopub_cli.dagster_home import prepared
 
     named = os.environ.get("DAGSTER_HOME")
     folder = prepared(Path(named).expanduser() if named else home.resolve() / ".dagster")

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import kopub
+from kopub.sources.home import HomeSource
 from kopub_web.answers import Scored, scored
 from kopub_web.figures import figures_of
 from kopub_web.pictures import Pictures
@@ -120,6 +121,13 @@ class Now:
         return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
 
 
+def _opened(settings: "Settings") -> kopub.Corpus:
+    if not settings.corpus.url:
+        return kopub.open(settings.home, store=settings.store.url)
+    # A machine that shares all of it may have an empty home.
+    return kopub.Corpus(HomeSource(settings.corpus.place, settings.store))
+
+
 class Room:
     """The reading room of a home. Threads may share it.
 
@@ -132,7 +140,7 @@ class Room:
         self.pictures = Pictures()
         self._check = check
         self._lock = Lock()
-        self._now = self._look(kopub.open(settings.home, store=settings.store.url))
+        self._now = self._look(_opened(settings))
         self._now.count()
         self._looked = time.monotonic()
 

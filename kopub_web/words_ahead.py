@@ -34,7 +34,6 @@ class WordsAhead:
             return None
         with self._lock:
             if self._finding is None or not self._finding.is_alive():
-                # The room ends without waiting for it: what it has found of whole shards is kept.
                 self._finding = Thread(target=self._find, name="words", daemon=True)
                 self._finding.start()
             finding = self._finding
@@ -44,6 +43,12 @@ class WordsAhead:
             if finding.is_alive() and (found := self._searcher.words_found) is not None:
                 return found
         return None
+
+    def end(self) -> None:
+        """Stop finding words; what was found of whole shards is kept."""
+        self._searcher.end()
+        if self._finding is not None:
+            self._finding.join()
 
     def _find(self) -> None:
         try:

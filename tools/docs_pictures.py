@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PIL import Image
+
 from resources.config.settings import ROOT
 
 if TYPE_CHECKING:
@@ -146,6 +148,10 @@ def take(browser: "Browser", url: str, picture: Picture, folder: Path) -> Path:
     path = folder / f"{picture.name}.png"
     page.screenshot(path=path, clip={"x": left, "y": top, "width": right - left, "height": bottom - top})
     page.close()
+    # A page of a browser has few colours, and half of the bytes with a palette of them.
+    with Image.open(path) as shot:
+        few = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
     return path
 
 

@@ -6,6 +6,15 @@ _EDGE = 0.15
 """Share of the answers that is left out at either end, at least."""
 
 
+def require_enough(answers: int, in_flight: int) -> None:
+    """Raise `SystemExit` where so many answers give no lasting rate: before a server is started for them."""
+    if answers - 2 * max(int(_EDGE * answers), in_flight) < max(2, in_flight // 2):
+        wanted = 3 * in_flight
+        raise SystemExit(
+            f"{answers} answers are too few for a lasting rate with {in_flight} in flight: ask for {wanted} or more"
+        )
+
+
 def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[tuple[float, float]]:
     """Answers (moment, amount) by time, without the first and the last.
 
@@ -14,11 +23,6 @@ def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[
     Raises `SystemExit` where too few are left.
     """
     ordered = sorted(answers)
+    require_enough(len(ordered), in_flight)
     edge = max(int(_EDGE * len(ordered)), in_flight)
-    steady = ordered[edge : len(ordered) - edge]
-    if len(steady) < max(2, in_flight // 2):
-        raise SystemExit(
-            f"{len(ordered)} answers are too few for a lasting rate with {in_flight} in flight: "
-            f"ask for {3 * in_flight} or more"
-        )
-    return steady
+    return ordered[edge : len(ordered) - edge]

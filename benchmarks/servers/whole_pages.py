@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
 from benchmarks.servers.recognition import unique_pages as stamped
-from benchmarks.servers.steady import steady_part
+from benchmarks.servers.steady import require_enough, steady_part
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
 from resources.pages.page import Page
@@ -68,7 +68,7 @@ def main() -> None:
     server_arguments(parser)
     parser.add_argument("--url", help="a server that runs already")
     parser.add_argument("--server", action="append", default=[], help="further field of the server, as gpus=[0]")
-    parser.add_argument("--in-flight", type=int, default=0)
+    parser.add_argument("--in-flight", type=int, default=192, help="pages for each GPU, at most a third of --count")
     parser.add_argument("--warm", type=int, default=40, help="pages read before anything is measured")
     parser.add_argument("--only", default="host,whole,halves", help="which rows to measure")
     parser.set_defaults(tokens=1500)
@@ -88,6 +88,7 @@ def main() -> None:
             halves_share=halves_share,
         )
 
+    require_enough(arguments.count, detector(0.0).slots)
     originals, rows = samples(arguments.pages), arguments.only.split(",")
     pages = unique_pages(originals, arguments.count, "pages")
     head = f"{'':<40}{'pages':>6}{'pages/s':>9}{'CPU ms each':>12}{'requests':>10}{'image tokens':>14}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 _WEIGHT, _MOST = 0.2, 20.0
 """Share of a stage's work, and work at most, that its own pace must have been measured on to count as much as the
 expected one: the first pages of a document are often not like the others."""
-_EXPECTED = 2.0
+_EXPECTED = 1.0
 """Seconds of work for which other rows must have been watched to count as much as what was expected of this machine."""
-_CARRIED = 0.5
-"""Power of the pace of other rows that is expected of rows nobody has seen: pages differ as machines do."""
+_CARRIED = 0.75
+"""Power of the pace of other rows that is expected of rows nobody has seen: most of it is the machine's."""
 
 
 @dataclass(slots=True)

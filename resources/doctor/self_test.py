@@ -128,7 +128,7 @@ def _test_recognition(
         step("recognition", len(texts), len(samples.pages))
     rate = character_error_rate(texts, {page.page_id: samples.texts[page.page_id] for page in samples.pages})
     judged.figures["CER"] = rate
-    says = f"character error rate {rate:.3f} on {len(samples.pages)} pages"
+    says = f"character error rate {rate:.3f} of all characters on {len(samples.pages)} pages"
     if rate >= CER:
         says = f"it reads rubbish: {says}"
     judged.findings.append(_graded("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from resources.errors import SourceError, StoreError
 from resources.files import cannot_write
 from resources.fingerprints import fingerprint
+from resources.printable import first_line
 from resources.store.faults import patiently, told
 from resources.store.objects import Objects
 
@@ -241,12 +242,14 @@ def _name(url: str, stamp: Stamp, sha256: str) -> str:
 
 def _ask(url: str) -> Stamp:
     """What the storage says of a file now."""
-    objects, path = Objects.at(url)
     try:
+        objects, path = Objects.at(url)
         with told(url, "read"):
             info = patiently(lambda: objects.fs.info(path))
     except FileNotFoundError:
         raise _gone(url) from None
+    except ImportError as error:
+        raise SourceError(f"{url} needs a package that is missing: {first_line(error)}") from None
     if info.get("type") != "file" or info.get("size") is None:
         raise _gone(url)
     return Stamp.of(info)

@@ -140,7 +140,7 @@ class LocalRelease(Engine):
     def beside(self, name: str) -> "LocalRelease":
         """A folder beside the release, with its settings."""
         folder = self.root.with_name(f"{self.root.name}.{name}")
-        return LocalRelease(**{**self.model_dump(), "folder": str(folder), "made_in": ""})
+        return type(self)(**{**self.model_dump(), "folder": str(folder), "made_in": ""})
 
     def drop(self, paths: Collection[str]) -> None:
         """Forget finished files, in `settled`."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from resources.errors import StoreError
 from resources.files import cannot_write
+from resources.parallel import bounded_map
 from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.release_manifest import Manifest
 from resources.release.hub.difference import LocalFile, local_files
@@ -24,6 +25,8 @@ from resources.store.objects import Objects
 
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
+_AT_ONCE = 8
+"""Files on their way at a time."""
 
 Log = Callable[[str], None]
 
@@ -52,16 +55,20 @@ class PublishedRelease:
     def download(self, folder: Path) -> None:
         """Bring all files into a folder. Raises `StoreError`."""
         objects, root = Objects.at(self.folder)
-        for path in (*TEXTS, *self.manifest().files):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+
+        def get(path: str) -> None:
             try:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 with told(f"{self.folder}/{path}", "read"):
-                    patiently(lambda path=path: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
+                    patiently(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
             except FileNotFoundError:
                 # What is missing is for whoever looks at the folder to say.
-                continue
+                (folder / path).unlink(missing_ok=True)
             except OSError as error:
                 raise StoreError(cannot_write(folder / path, error)) from error
+
+        for _ in bounded_map(get, (*TEXTS, *self.manifest().files), _AT_ONCE):
+            pass
 
     def _get(self, name: str) -> bytes:
         objects, root = Objects.at(self.folder)
@@ -122,21 +129,20 @@ def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str,
     """Put the files into the folder `now`; the bytes that were sent."""
     there = _sizes(objects, f"{root}/{now}")
     known = _hashes(objects, f"{root}/{before}") if before else {}
-    sent = 0
-    for path, file in files.items():
-        target = f"{root}/{now}/{path}"
-        if there.get(path) == file.size:
-            continue
+
+    def send(path: str) -> int:
+        target, file = f"{root}/{now}/{path}", files[path]
         with told(target, "written"):
             if known.get(path) == file.sha256:
-                patiently(lambda path=path, target=target: objects.fs.cp_file(f"{root}/{before}/{path}", target))
-            elif file.content is not None:
+                patiently(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+                return 0
+            if file.content is not None:
                 objects.put(target, file.content)
-                sent += file.size
             else:
-                patiently(lambda file=file, target=target: objects.fs.put_file(str(file.file), target))
-                sent += file.size
-    return sent
+                patiently(lambda: objects.fs.put_file(str(file.file), target))
+        return file.size
+
+    return sum(bounded_map(send, [path for path, file in files.items() if there.get(path) != file.size], _AT_ONCE))
 
 
 def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:

@@ -101,7 +101,8 @@ def _foreign(root: Path) -> Iterator[str]:
     """Files of a release folder that no release wrote."""
     for path in root.rglob("*") if root.is_dir() else ():
         place = path.relative_to(root).as_posix()
-        if not path.is_dir() and place not in TEXTS and not DATA.fullmatch(place) and path.suffix != ".tmp":
+        is_ours = place in TEXTS or DATA.fullmatch(place) or path.suffix == ".tmp"
+        if not is_ours and (path.is_symlink() or not path.is_dir()):
             yield place
 
 

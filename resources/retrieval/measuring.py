@@ -12,7 +12,7 @@ from resources.retrieval.run_history import ALL, HISTORY, SCORES, Run
 from resources.retrieval.scoring import VERSION, evaluate
 from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store.schemas import RETRIEVAL_SCORES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import TableStore
 
 _LIBRARIES = ("bm25s", "ir-measures")
 
@@ -33,7 +33,7 @@ class Measured:
 
 
 def measure(
-    store: ShardStore, corpus: SearchedCorpus, accept: bool = False, log: Callable[[str], None] = lambda line: None
+    store: TableStore, corpus: SearchedCorpus, accept: bool = False, log: Callable[[str], None] = lambda line: None
 ) -> Measured:
     """Score the corpus and write the result, unless these inputs are scored already.
 

@@ -15,8 +15,8 @@ from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.figure_rows import vector_width, with_vector
 from resources.store.footer_cache import FooterCache
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, IsOfCorpus
+from resources.store.table_store import TableStore
 
 IMAGES, TEXTS, QUERIES, PARSED = (
     table.name for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors, TABLES.texts)
@@ -61,7 +61,7 @@ class SearchedCorpus:
 
     def __init__(
         self,
-        store: ShardStore,
+        store: TableStore,
         keys: Iterable[str],
         kinds: Collection[str],
         dim: int,

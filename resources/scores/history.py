@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from resources.store.footer_cache import FooterCache
-from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 from resources.store.table_source import IsOfCorpus
+from resources.store.table_store import TableStore
 
 ALL = "all"
 """The shard of a table that is made over all shards."""
@@ -57,7 +57,7 @@ class History:
     of_what: str
     member: str
 
-    def read(self, store: ShardStore, role: str) -> Run | None:
+    def read(self, store: TableStore, role: str) -> Run | None:
         """The run in a role; None when there is no whole one, or one of other metrics, which cannot be compared."""
         runs, members = store.find(self.runs, role), store.find(self.members, role)
         if runs is None or members is None:
@@ -70,16 +70,16 @@ class History:
         names = members[0][self.member_column].to_pylist()
         return Run(metadata["inputs"], table, names, metadata["accepted"] == "yes", metadata.get("kind", ""))
 
-    def latest(self, store: ShardStore) -> Run | None:
+    def latest(self, store: TableStore) -> Run | None:
         """The run whose scores are in the store."""
         return self.read(store, _NOW)
 
-    def is_scored(self, store: ShardStore, inputs: str) -> bool:
+    def is_scored(self, store: TableStore, inputs: str) -> bool:
         """Whether the scores in the store are those of `inputs`; their comparison then stands."""
         found = store.find(self.scores.name, ALL)
         return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
 
-    def is_of_tables_now(self, store: ShardStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
+    def is_of_tables_now(self, store: TableStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
         """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
         measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
         tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
@@ -89,11 +89,11 @@ class History:
             for asset, content in contents.items()
         )
 
-    def measured(self, store: ShardStore) -> Contents:
+    def measured(self, store: TableStore) -> Contents:
         """What the scores in the store are of; nothing where there are none."""
         return json.loads((store.find_metadata(self.scores.name, ALL) or {}).get("measured", "{}"))
 
-    def unmeasured(self, store: ShardStore, contents: Contents) -> list[str]:
+    def unmeasured(self, store: TableStore, contents: Contents) -> list[str]:
         """The shards of `contents` that the scores in the store do not count, or counted with other rows."""
         measured = self.measured(store)
         return [
@@ -102,7 +102,7 @@ class History:
             if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
         ]
 
-    def publish(self, store: ShardStore, run: Run, measured: Contents, accept: bool) -> None:
+    def publish(self, store: TableStore, run: Run, measured: Contents, accept: bool) -> None:
         """Write a run and its scores, compared with the last accepted run of other inputs.
 
         `measured` is what the scores are of. A run that dropped is accepted only when told to `accept`.
@@ -115,18 +115,18 @@ class History:
         self._write(store, replace(run, accepted=accept or not self.drops(scores)), _NOW)
         self.write_scores(store, scores, run.inputs, compared, measured)
 
-    def write_scores(self, store: ShardStore, scores: pa.Table, inputs: str, compared: str, measured: Contents) -> None:
+    def write_scores(self, store: TableStore, scores: pa.Table, inputs: str, compared: str, measured: Contents) -> None:
         """Replace the scores, which are of what was `measured`."""
         stamp = {"inputs": inputs, "compared": compared, "measured": json.dumps(measured)}
         store.write(self.scores.name, ALL, scores, stamp)
 
-    def accept(self, store: ShardStore, inputs: str) -> None:
+    def accept(self, store: TableStore, inputs: str) -> None:
         """Let later runs be compared with the one now although it dropped, if it is that of `inputs`."""
         now = self.read(store, _NOW)
         if now and now.inputs == inputs and not now.accepted:
             self._write(store, replace(now, accepted=True), _NOW)
 
-    def _write(self, store: ShardStore, run: Run, role: str) -> None:
+    def _write(self, store: TableStore, run: Run, role: str) -> None:
         # Both tables name the inputs: one of them alone, or beside another run's, is no run.
         members = pa.table({self.member_column: pa.array(run.members, pa.string())})
         store.write(self.members, role, members, {"inputs": run.inputs})

@@ -166,6 +166,10 @@ class Searcher:
         """Shards whose words are known, and all of them, while those of many pages are found; None at other times."""
         return self._words.found
 
+    def end(self) -> None:
+        """Stop what takes long, in whichever thread it goes on. A searcher that was ended finds no new words."""
+        self._words.end()
+
     def words(self) -> Words:
         """The words of the texts as they are now. Raises `CannotSearch`."""
         with self._words_lock:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from resources.printable import counted
 from resources.retrieval import morphemes
 from resources.retrieval.bm25 import Bm25, Bm25Index
 from resources.retrieval.token_tables import TOKENS, made_from, tokenised
+from resources.search.answers import CannotSearch
 from resources.search.arrow_cache import ArrowCache
 from resources.search.nearest import Neighbour, Pages, rows_of
 from resources.search.tables import SearchedTables
@@ -26,6 +28,8 @@ _ALL = "all"
 """The index is of all shards: how rare a word is depends on each of them."""
 _MANY = 500
 """Pages whose words take some seconds to find: a person is told."""
+_AT_ONCE = 64
+"""Pages whose words are found without looking whether anybody still wants them."""
 _SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
 
 
@@ -97,6 +101,11 @@ class WordLookup:
         self._open: tuple[str, Words] | None = None
         self.found: tuple[int, int] | None = None
         self._unknown = 0
+        self._ended = Event()
+
+    def end(self) -> None:
+        """Stop finding words, in whichever thread does it: Python cannot end while one is in the analyser."""
+        self._ended.set()
 
     def is_open(self, versions: Mapping[str, str]) -> bool:
         """Whether `refreshed` has nothing to do."""
@@ -143,7 +152,12 @@ class WordLookup:
         if self._unknown >= _MANY:
             self.found = at, shards
             self._say(f"finding the words of the pages, once for these texts: {shard} of {counted(shards, 'shard')}")
-        return tokenised(texts)
+        parts = []
+        for start in range(0, texts.num_rows, _AT_ONCE):
+            if self._ended.is_set():
+                raise CannotSearch("the search is ended")
+            parts.append(tokenised(texts.slice(start, _AT_ONCE)))
+        return pa.concat_tables(parts) if parts else tokenised(texts)
 
 
 def _version(versions: Mapping[str, str]) -> str:

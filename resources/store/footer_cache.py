@@ -15,6 +15,8 @@ from resources.store.table_store import TableStore
 
 _log = logging.getLogger(__name__)
 
+_told: set[str] = set()
+"""Stores whose footers cannot be kept, of which this process has said so."""
 _FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
 """Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
@@ -127,4 +129,6 @@ class FooterCache:
             self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
         except StoreError as error:
             self._can_write = False
-            _log.warning("every footer is read each time: %s", error)
+            if self._store.url not in _told:
+                _told.add(self._store.url)
+                _log.warning("every footer is read each time: %s", error)

@@ -1,6 +1,8 @@
 """Another corpus is indexed over the tables of the one before: nothing of the old one passes for the new one."""
 
+import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -119,7 +121,8 @@ def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, 
     rows = table.to_pylist()
     rows[0] |= {"state": State.PARTIAL, "reason": "region 3 has no text"}
     rows[1] |= {"state": State.FAILED, "reason": "no answer"}
-    store.write("raw_pages", "shard_00", type(table).from_pylist(rows, table.schema), metadata)
+    counted = json.dumps(Counter(row["state"] for row in rows))
+    store.write("raw_pages", "shard_00", type(table).from_pylist(rows, table.schema), {**metadata, "states": counted})
     lines = shown(platform, monkeypatch)
     lost = lines.index("a_2 failed in raw_pages, shard_00: no answer")
     assert lines.index("a_1 partial in raw_pages, shard_00: region 3 has no text") > lost

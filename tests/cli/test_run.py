@@ -64,8 +64,8 @@ def test_a_forecast_follows_the_pace_of_this_machine() -> None:
     layout, ocr = forecast.stages.values()
     work(layout, 100, 0.0, 0.4)
     layout.ended = 40.0
-    # Four times as slow as elsewhere, so the other stage is likely to be slower too.
-    assert 150 < forecast.remaining(40.0) < 250
+    # Four times as slow as elsewhere, so most of that is expected of the other stage too.
+    assert 200 < forecast.remaining(40.0) < 300
     work(ocr, 50, 40.0, 2.0)
     assert forecast.remaining(140.0) == pytest.approx(100, rel=0.2)
     assert forecast.share(140.0) == pytest.approx(140 / 240, rel=0.2)
@@ -107,18 +107,20 @@ def test_a_stage_that_waits_for_the_next_part_of_a_run_is_not_over() -> None:
     assert stage.elapsed(1005.0) == 15.0
 
 
-def test_a_forecast_is_right_after_the_first_tenth_of_a_run() -> None:
+@pytest.mark.parametrize("slower", [1.0, 1.5, 2.0])
+def test_a_forecast_is_right_after_the_first_tenth_of_a_run(slower: float) -> None:
+    """Also on a machine that is slower than the one whose figures are expected."""
     recorded = json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
-    end, events, stages = recorded["end"], [], []
+    end, events, stages = slower * recorded["end"], [], []
     for each in recorded["stages"]:
         figures = {name: each[name] for name in ("asset", "likely", "seconds_each", "seconds_more", "weights")}
         stage = Stage(**figures, measured=False)
         stages.append(stage)
-        events.append((each["began"], stage.begin))
+        events.append((slower * each["began"], stage.begin))
         for shard, rows in each["rows"].items():
             stage.planned[shard] = len(rows)
-            events += [(at, partial(stage.count, shard)) for at in rows]
-        events.append((each["ended"], partial(setattr, stage, "ended")))
+            events += [(slower * at, partial(stage.count, shard)) for at in rows]
+        events.append((slower * each["ended"], partial(setattr, stage, "ended")))
     forecast, now = Forecast(stages), end / 10
     events.sort(key=lambda event: event[0], reverse=True)
     while now < end:

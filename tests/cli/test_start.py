@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kopub_cli.main import app
+from kopub_cli import entry
+from kopub_cli.main import app, main
 from resources.config.located import locate
 from resources.config.profile import SECTIONS, VALUES
 from resources.config.section_names import SECTIONS as NAMES
 from resources.config.section_names import VALUES as NAMED_VALUES
 from resources.config.settings import ROOT, read_settings
-from resources.errors import ConfigError
+from resources.errors import STOPPED, ConfigError
 from resources.printable import counted
 from tests.cli.test_cli import environment_of, run
 from tests.search.test_search import made
@@ -122,3 +123,30 @@ def test_help_is_in_the_order_of_work():
 def test_a_number_of_things_in_words():
     assert [counted(count, "page") for count in (0, 1, 2, 40_781)] == ["0 pages", "1 page", "2 pages", "40,781 pages"]
     assert counted(2, "query", "queries") == "2 queries"
+
+
+def test_a_command_that_is_stopped_while_it_loads_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stopped:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "kopub_cli.main", Stopped())
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "stopped\n")
+
+
+def test_only_what_makes_pages_says_that_pages_are_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped() -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr("kopub_cli.main.app", stopped)
+    for command, said in (("status", "stopped\n"), ("run", f"{STOPPED}\n")):
+        monkeypatch.setattr(sys, "argv", ["kopub", command])
+        with pytest.raises(SystemExit):
+            main()
+        assert capsys.readouterr().err == said

@@ -34,6 +34,11 @@ def test_an_option_that_takes_a_path(command: list[str]):
     assert not Path("s3:").exists()
 
 
+def test_a_path_that_is_left_out_is_taken():
+    done = CliRunner().invoke(app, ["evaluate", "list"])
+    assert (done.exit_code, "mdpbench" in done.output) == (0, True)
+
+
 @pytest.mark.parametrize("variable", ["KOPUB_HOME", "KOPUB_RUNTIME"])
 def test_a_variable_that_takes_a_folder(variable: str):
     with pytest.raises(ConfigError, match=f"{variable}: '{URL}' is a URL, and must be a folder of this machine"):

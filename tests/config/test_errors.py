@@ -29,7 +29,9 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
     return str(error.value)
 
 
-SECTIONS = "shards_per_run, layout, recognition, embedding, notes, figures, store, release, hub, pdf, gates, upgrades"
+SECTIONS = (
+    "shards_per_run, layout, recognition, embedding, notes, figures, corpus, store, release, hub, pdf, gates, upgrades"
+)
 PINNED = (
     "glm_ocr, deepseek_ocr, deepseek_ocr_2, paddleocr_vl_1_5, paddleocr_vl_1_6, pp_doclayout, qwen3_vl_embedding, "
     "qwen3_vl_instruct"

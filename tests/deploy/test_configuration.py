@@ -189,7 +189,9 @@ def test_the_chart_sets_what_the_platform_has():
     read = read_environment(environment, SECTIONS, section_names.VALUES)
     assert {override.path: override.text for override in read.overrides} == {
         ("shards_per_run",): "16",
+        ("corpus", "url"): environment["KOPUB_CORPUS__URL"],
         ("store", "url"): environment["KOPUB_STORE__URL"],
+        ("release", "folder"): environment["KOPUB_RELEASE__FOLDER"],
     }
     assert (ROOT / "profiles" / f"{environment['KOPUB_PROFILE']}.yaml").exists()
 

@@ -4,10 +4,11 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from PIL import ImageFont
+from PIL import Image, ImageFont
 
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.lighting import evened
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -236,3 +237,36 @@ def test_threads_change_no_result() -> None:
 
 def test_the_recipe_names_the_build_of_opencv() -> None:
     assert CpuLayout().recipe()["weights"] == {"opencv": version("opencv-python-headless")}
+
+
+def test_uneven_light_on_the_paper_is_no_picture() -> None:
+    sheet = Sheet()
+    sheet.text(150, 180, "State of the pages", 56)
+    sheet.paragraph(150, 320, 940, 12)
+    sheet.picture(150, 900, 600, 300)
+    sheet.paragraph(150, 1300, 940, 4)
+    even, pixels = detect(sheet), np.asarray(sheet.image)
+    across, down = np.linspace(1, 0.45, pixels.shape[1])[None], np.linspace(0.5, 1, pixels.shape[0])[:, None]
+    for light in (across, down):
+        sheet.image = Image.fromarray((pixels * light).astype(np.uint8))
+        found = detect(sheet)
+        assert labels(found) == labels(even)
+        for region, lit in zip(found.regions, even.regions, strict=True):
+            assert region.bbox == pytest.approx(lit.bbox, abs=8)
+
+
+def test_a_sheet_without_ink_in_uneven_light_is_blank() -> None:
+    sheet = Sheet()
+    pixels = np.asarray(sheet.image) * np.linspace(1, 0.5, 1240)[None]
+    sheet.image = Image.fromarray(pixels.astype(np.uint8))
+    assert detect(sheet).state is State.BLANK
+
+
+def test_a_page_that_is_evenly_lit_is_left_as_it_is() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 320, 940, 5)
+    sheet.picture(150, 900, 600, 300)
+    pixels = np.array(sheet.image)
+    # A pale tint of half the page goes on from the paper almost without an edge.
+    pixels[:, :620][pixels[:, :620] == 255] = 243
+    assert evened(pixels) is pixels

@@ -201,9 +201,11 @@ def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
     with pytest.raises(kopub.KopubError) as told:
         kopub.open(place)
     assert "\n" not in str(told.value)
-    assert ("run `kopub run`" if kind == "empty" else "name a home, a release folder, or OWNER/NAME on the Hub") in str(
-        told.value
-    )
+    assert (
+        "run `kopub run`"
+        if kind == "empty"
+        else "name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
+    ) in str(told.value)
 
 
 def test_tables_are_the_same_of_a_home_and_its_release(made: Platform):

@@ -556,7 +556,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
         small.put(f"{name}.pdf", pdf(sheet(bar(RED))))
     with monkeypatch.context() as patch:
         patch.setattr(rendered.Rendered, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
-        patch.setattr("resources.pages.indexing.replace_bytes", lambda path, content: (_ for _ in ()).throw(Stopped))
+        patch.setattr(CorpusPlace, "write", lambda self, name, content: (_ for _ in ()).throw(Stopped))
         with pytest.raises(Stopped):
             small.index()
     assert [(row.page_id, bytes(row.data or b"")) for row in small.rows()] == before

@@ -19,6 +19,8 @@ from resources.pages.fetched_files import FetchedFiles
 from resources.pages.indexing import index
 from resources.pages.manifest import Manifest
 from resources.store import faults
+from resources.store.locks.objects import ObjectLock
+from resources.store.objects import Objects
 from tests.doubles.s3 import BUCKET, CUT, S3Double
 from tests.support.buckets import bucket
 from tests.support.corpora import page_image, pages, query, table, write_arrow, write_corpus
@@ -261,6 +263,23 @@ def test_a_file_that_was_cut_off_by_a_kill_is_fetched_again(url: str, tmp_path: 
     with kept.held(f"{url}/a.bin") as found:
         assert found.path.read_bytes() == b"a" * 1000
     assert {each.suffix for each in (tmp_path / "s").iterdir()} <= {".bin", ".lock", ""}
+
+
+def test_of_two_nodes_that_index_at_once_the_second_waits(url: str, tmp_path: Path):
+    source = put(write_corpus(tmp_path / "source", [pages("a_1")]), f"{url}/source")
+    place = node(tmp_path, "here", url).place
+    objects = Objects.at(place.url)[0]
+    other = ObjectLock(objects, place.lock, "the index")
+    other.acquire(wait=False)
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "waiting for it" in line:
+            other.release()
+
+    assert index(source, place, say).keys == ["shard_00"]
+    assert said[0] == f"another `kopub index` writes the index at {place}: waiting for it"
 
 
 def test_urls_that_nothing_opens_are_one_line():

@@ -17,6 +17,7 @@ from resources.release import replacing
 from resources.release.published import PublishedRelease, publish_to
 from resources.release.verify import verify
 from resources.store import faults
+from resources.store.locks import objects as object_locks
 from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.buckets import bucket
 from tests.support.corpora import pages, query, write_corpus
@@ -24,6 +25,8 @@ from tests.support.forked import CONTEXT
 from tests.support.released import contents, page_tables, release_of
 from tests.support.shared_nodes import MADE, Node
 
+LIVES = 4.0
+"""Seconds after which the lock of a process that was killed is taken over."""
 SHARDS = ("shard_00", "shard_01")
 
 
@@ -151,15 +154,14 @@ def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goe
 
 def _publish(environment: dict[str, str], target: str, folder: str) -> None:
     os.environ.update(environment)
+    object_locks.LIVES = LIVES
     publish_to(target, Path(folder), lambda line: None)
 
 
 def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from resources.store.locks import objects as object_locks
-
-    monkeypatch.setattr(object_locks, "LIVES", 2.0)
+    monkeypatch.setattr(object_locks, "LIVES", LIVES)
     target = f"{root}/{uuid.uuid4().hex[:8]}"
     release_of(tmp_path / "old", page_tables(0))
     publish_to(target, tmp_path / "old", lambda line: None)
@@ -183,6 +185,26 @@ def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     assert contents(tmp_path / "now") == contents(tmp_path / "new")
     fs, path = fsspec.core.url_to_fs(target)
     assert fs.find(f"{path}/.locks") == []
+
+
+def test_of_two_that_publish_at_once_one_after_the_other_is_whole(root: str, server: S3Double, tmp_path: Path):
+    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    for name, count in (("one", 3), ("two", 5)):
+        release_of(tmp_path / name, page_tables(0, pages=count))
+    both = [
+        CONTEXT.Process(target=_publish, args=(server.environment, target, str(tmp_path / name)))
+        for name in ("one", "two")
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+    assert [each.exitcode for each in both] == [0, 0]
+    PublishedRelease.at(target).download(tmp_path / "now")
+    assert contents(tmp_path / "now") in (contents(tmp_path / "one"), contents(tmp_path / "two"))
+    fs, path = fsspec.core.url_to_fs(target)
+    assert fs.find(f"{path}/.locks") == []
+    assert len(fs.ls(f"{path}/versions", refresh=True)) == 2
 
 
 class Killed(BaseException):

@@ -1,6 +1,8 @@
 """Two nodes that share nothing but a bucket: sources, index, tables, release and export."""
 
 import json
+import os
+import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,10 @@ from resources.release.export import export
 from resources.release.verify import fetched, verify
 from resources.store.uploaded_folder import uploaded
 from tests.doubles.s3 import BUCKET, S3Double
+from tests.support import forked
 from tests.support.buckets import bucket
 from tests.support.ceph import ceph
-from tests.support.corpora import page_image, pages
+from tests.support.corpora import page_image, pages, query, write_corpus
 from tests.support.shared_nodes import Node, put
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -74,11 +77,42 @@ def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_who
 
 
 def test_a_node_reads_sources_that_another_indexed(url: str, tmp_path: Path):
-    from tests.support.corpora import write_corpus
-
     source = put(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")]), f"{url}/source")
     here, there = (Node(tmp_path / name, url) for name in ("here", "there"))
     index(source, here.resources()["corpus"].place)
     there.make("raw_pages", "layout_regions", "ocr_results")
     assert there.states("ocr_results", "shard_01") == {"b_1": "ok"}
     assert sum(each.suffix == ".arrow" for each in (tmp_path / "there" / "sources").iterdir()) == 2
+
+
+def test_the_commands_of_two_machines(url: str, tmp_path: Path):
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+    shared = {
+        "KOPUB_CORPUS__URL": f"{url}/corpus",
+        "KOPUB_STORE__URL": f"{url}/store",
+        "KOPUB_RELEASE__FOLDER": f"{url}/release",
+    }
+
+    def kopub(machine: str, *command: str) -> subprocess.CompletedProcess[str]:
+        return forked.run(["kopub", *command], {**others, **shared, "KOPUB_HOME": str(tmp_path / machine)})
+
+    content = [pages("a_1"), pages("b_1")]
+    source = put(write_corpus(tmp_path / "source", content, [query("q1", "무엇인가?", "a_1")]), f"{url}/source")
+    indexed = kopub("here", "index", source)
+    assert f"{url}/corpus: 2 shards, 2 pages, 1 query" in indexed.stdout.splitlines(), indexed.stderr
+    for machine, shard in (("here", "shard_00"), ("there", "shard_01")):
+        made = kopub(machine, "run", "--shards", shard)
+        assert made.returncode == 0, made.stdout + made.stderr
+    verified = kopub("there", "verify", f"{url}/release")
+    assert verified.stdout.splitlines()[-1] == f"{url}/release is sound", verified.stdout + verified.stderr
+    fs, path = fsspec.core.url_to_fs(f"{url}/out")
+    for name, content in ((".kopub-documents.json", b'{"documents": {}}'), ("gone.md", b"of an export before")):
+        fs.pipe_file(f"{path}/{name}", content)
+    written = kopub("there", "export", "--markdown", f"{url}/out")
+    assert written.stdout.startswith(f"{url}/out: 2 documents of 2 pages"), written.stderr
+    found = {name.removeprefix(f"{path}/") for name in fs.find(path)}
+    assert found >= {"a.md", "b.md", ".kopub-documents.json"}
+    assert "gone.md" not in found
+    refused = kopub("here", "export", f"{url}/source")
+    assert refused.stderr == (f"Error: {url}/source holds files that no such export wrote; name a new or empty place\n")
+    assert sorted(each.name for each in (tmp_path / "there").iterdir() if each.name == "shards.json") == []

@@ -12,9 +12,14 @@ from resources.config.settings import ROOT
 
 
 def make_dagster_home(folder: Path) -> Path:
-    """Lay the databases into `folder`, where it has none. To make them takes a second each time; to copy them, none."""
+    """Lay the databases into `folder`, where it has none. To make them takes a second each time; to copy them, none.
+
+    Settings that are there stay.
+    """
     if not (folder / "history").exists():
-        shutil.copytree(_made().name, folder, dirs_exist_ok=True)
+        settings = "dagster.yaml"
+        stays = shutil.ignore_patterns(settings) if (folder / settings).exists() else None
+        shutil.copytree(_made().name, folder, dirs_exist_ok=True, ignore=stays)
     return folder
 
 

@@ -1,7 +1,7 @@
 """The platform on a small corpus: all assets, through `dg.materialize`, on a store of its own."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -48,7 +48,8 @@ class Platform:
 
     home: Path
     engines: dict[str, Any] = field(default_factory=dict)
-    instance: dg.DagsterInstance = field(default_factory=dg.DagsterInstance.ephemeral)
+    recorded: dg.DagsterInstance | None = None
+    """What knows of its runs, once there was one."""
     graph: Graph = GRAPH
 
     @classmethod
@@ -59,6 +60,12 @@ class Platform:
 
     def reindex(self, shards: Sequence[Sequence[Page]], queries: Sequence[dict[str, Any]] | None = None) -> None:
         index(str(write_corpus(self.home / "source", shards, queries)), self.home)
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        if self.recorded is None:
+            self.recorded = dg.DagsterInstance.ephemeral()
+        return self.recorded
 
     @property
     def store(self) -> ShardStore:
@@ -77,7 +84,7 @@ class Platform:
     def settings(self) -> Settings:
         """The settings of a process that starts now, with the engines as they are now."""
         engines = {name: resource for name, resource in self.resources().items() if name != "profile"}
-        return replace(_settings(self.home), **engines)
+        return replace(_settings(), home=self.home, **engines)
 
     @property
     def definitions(self) -> dg.Definitions:
@@ -89,21 +96,8 @@ class Platform:
         return build_assets(self.settings, self.graph)
 
     def resources(self) -> dict[str, Any]:
-        return {
-            "profile": "cpu",
-            "store": self.store,
-            "corpus": Corpus(home=str(self.home)),
-            "layout": OneRegionLayout(diary=str(self.home / "layout.diary")),
-            "recognition": configured(SlowReader, diary=str(self.home / "recognition.diary"), prompt="read"),
-            "embedding": UnitEmbedder(),
-            "notes": NoNotes(),
-            "figures": Figures(),
-            "release": LocalRelease(folder=str(self.home / "release")),
-            "hub": HubTarget(),
-            "pdf": Pdf(),
-            "gates": Gates(),
-            **self.engines,
-        }
+        made = {name: make(self) for name, make in _DOUBLES.items() if name not in self.engines}
+        return {"profile": "cpu", **_choices(), **made, **self.engines}
 
     def run(
         self,
@@ -169,7 +163,8 @@ class Prepared:
         """The platform as it was built; what the last test did to it is undone."""
         shutil.rmtree(self._built.home)
         shutil.copytree(self._kept, self._built.home, symlinks=True)
-        return replace(self._built, engines=dict(self._built.engines), instance=_copy(self._built.instance))
+        recorded = _copy(self._built.recorded) if self._built.recorded else None
+        return replace(self._built, engines=dict(self._built.engines), recorded=recorded)
 
 
 def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
@@ -186,9 +181,29 @@ def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
     return copy
 
 
+_DOUBLES: dict[str, Callable[[Platform], Any]] = {
+    "store": lambda platform: platform.store,
+    "corpus": lambda platform: Corpus(home=str(platform.home)),
+    "layout": lambda platform: OneRegionLayout(diary=str(platform.home / "layout.diary")),
+    "recognition": lambda platform: configured(
+        SlowReader, diary=str(platform.home / "recognition.diary"), prompt="read"
+    ),
+    "embedding": lambda platform: UnitEmbedder(),
+    "release": lambda platform: LocalRelease(folder=str(platform.home / "release")),
+}
+"""What a platform has where it is not given another one. Each takes milliseconds to make."""
+
+
 @cache
-def _settings(home: Path) -> Settings:
-    return Settings.of(home, _CPU, "cpu")
+def _choices() -> dict[str, Any]:
+    """Resources that only hold what was chosen, so that all platforms can have the same."""
+    return {"notes": NoNotes(), "figures": Figures(), "hub": HubTarget(), "pdf": Pdf(), "gates": Gates()}
+
+
+@cache
+def _settings() -> Settings:
+    """What a platform has besides its home and its resources."""
+    return Settings.of(Path("home"), _CPU, "cpu")
 
 
 def _silent(line: str) -> None:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+import resources.pages.corpus
 from kopub_assets.graph import GRAPH
 from kopub_assets.materialize.asset import Run, ShardAsset
 from kopub_assets.materialize.checks import Problems
@@ -117,6 +118,10 @@ class History:
         return Platform(self.home, engines)
 
     @property
+    def store(self) -> ShardStore:
+        return ShardStore(url=str(self.home / "store"))
+
+    @property
     def source(self) -> Path:
         return self.home / "source"
 
@@ -163,7 +168,7 @@ class History:
 
     def assert_sound(self) -> None:
         """Every row of every table was made from its page's bytes, the ones that its parents' tables say."""
-        store = self.platform.store
+        store = self.store
         for asset in TABLES:
             for shard in store.published(asset):
                 footer = footer_of(store, asset, shard)
@@ -178,7 +183,7 @@ class History:
 
     def _sound(self, asset: str, shard: str, parents: Mapping[str, Rows]) -> Rows:
         """The rows of a table by id. Raises `AssertionError` when one of them is not what its parents say."""
-        store = self.platform.store
+        store = self.store
         table, key = store.read(asset, shard).to_pylist(), GRAPH.by_name[asset].table.key
         rows = {row[key]: row for row in table}
         assert len(rows) == len(table), f"{asset} {shard} holds a row twice"
@@ -210,9 +215,8 @@ class History:
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         """The tables of the shards of the corpus that is indexed; those of others are nobody's concern."""
-        platform = self.platform
-        shards = platform.settings.corpus.manifest.keys
-        return {(asset, shard): platform.store.read(asset, shard) for asset in TABLES for shard in shards}
+        store, shards = self.store, resources.pages.corpus.Corpus(home=str(self.home)).manifest.keys
+        return {(asset, shard): store.read(asset, shard) for asset in TABLES for shard in shards}
 
 
 def _layout(row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:

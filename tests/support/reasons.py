@@ -15,8 +15,8 @@ _SAYS = frozenset(
     | {"Row", "PageLayout", "PageReading", "Embedding", "FigureNote", "RegionText"}
 )
 """Calls whose texts are reasons."""
-_NAMES = frozenset({"reason", "why"})
-"""Names that hold a reason before it is handed over."""
+_NAME, _FILES = "reason", "pages"
+"""What holds a reason before it is handed over; but where files are read, it is one why a command ends."""
 _RUN_ENDS = frozenset({"worker_loop.py", "worker_process.py", "indexing.py", "reference.py"})
 """What these say ends a run, or is said before one, and stands in no table."""
 
@@ -25,11 +25,10 @@ def reasons() -> dict[str, str]:
     """Every reason, with a 7 for each value in it, and where it stands."""
     files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
     return {
-        text: f"{path.relative_to(ROOT)}:{node.lineno}"
+        text: f"{path.relative_to(ROOT)}:{expression.lineno}"
         for path in files
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.stmt | ast.expr)
-        for expression in _said(node)
+        for expression in (*_said(node), *(() if _FILES in path.parts else _named(node)))
         for text in _texts(expression)
     }
 
@@ -39,11 +38,17 @@ def _said(node: ast.AST) -> Iterator[ast.expr]:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             yield from (word.value for word in node.keywords if word.arg in ("reason", "problem") or name in _SAYS)
             yield from node.args if name in _SAYS else ()
-        case ast.Assign(targets=[ast.Name(id=name)]) if name in _NAMES:
-            yield node.value
         case ast.Dict():
             keys = (key.value if isinstance(key, ast.Constant) else None for key in node.keys)
             yield from (value for key, value in zip(keys, node.values, strict=True) if key == "reason")
+        case _:
+            pass
+
+
+def _named(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]) if name == _NAME:
+            yield node.value
         case _:
             pass
 

@@ -80,9 +80,10 @@ class Visit:
             self.page.keyboard.press("Enter")
 
     def picture(self, name: str) -> None:
-        """A screenshot, for whoever wants to look; and that nothing is wider than the window."""
+        """That nothing is wider than the window; and a screenshot where KOPUB_TEST_PICTURES is set, in `pictures`."""
         self.page.wait_for_load_state("networkidle")
-        self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
+        if os.environ.get("KOPUB_TEST_PICTURES"):
+            self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
         wide, window = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert wide <= window, f"{name} is {wide} pixels wide in a window of {window}"
 

@@ -49,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 def platform(built: Platform, tmp_path: Path) -> Platform:
     """A copy of what was built, for a test to change."""
     shutil.copytree(built.home, tmp_path / "home")
-    return Platform(tmp_path / "home", instance=built.instance)
+    return Platform(tmp_path / "home", recorded=built.instance)
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 import asyncio
 import itertools
-import json
-import os
-import signal
 import socket
 import threading
 import time
@@ -26,9 +23,9 @@ from resources.vllm.client.fair_queue import FairQueue
 from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
+from tests.doubles.asking import PATH, Asking, ask, body, words
 from tests.doubles.http_double import Asked, HttpDouble, echo, error, says, truncated
 
-PATH = "/v1/chat/completions"
 HASTY = RetryPolicy(seconds=5.0, attempts=4, wait=0.001)
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
@@ -96,23 +93,10 @@ class Fixed:
         self.reports.append(reason)
 
 
-def body(text: str) -> bytes:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-    return json.dumps({"messages": [{"content": [image, {"type": "text", "text": text}]}]}).encode()
-
-
-def words(answer: Any) -> str:
-    return answer["choices"][0]["message"]["content"]
-
-
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(SOON):
         while not condition():
             await asyncio.sleep(0.01)
-
-
-async def ask(client: Client, text: str = "x", flow: str = "page") -> str:
-    return (await client.post(PATH, body(text), words, flow, 1.0))[0]
 
 
 def one(double: HttpDouble, retry: RetryPolicy = HASTY) -> str:
@@ -407,32 +391,6 @@ def test_a_cancelled_turn_gives_its_slot_back() -> None:
             pass
 
     asyncio.run(run())
-
-
-class Asking:
-    """A handler whose job is a list of words to ask for; `kill` names a word that kills its process."""
-
-    def __init__(self, kill: str = "", marker: str = os.devnull) -> None:
-        self._kill, self._marker = kill, marker
-
-    def prepare(self, job: list[str]) -> list[str]:
-        if self._kill in job and self._kill:
-            with Path(self._marker).open("a") as marker:
-                marker.write("x")
-            os.kill(os.getpid(), signal.SIGKILL)
-        if job == ["raise"]:
-            raise ValueError("cannot be prepared")
-        if job == ["full"]:
-            raise EngineError("the disk is full")
-        return job
-
-    async def finish(self, ready: list[str], client: Client) -> tuple[str, ...]:
-        if ready == ["unpicklable"]:
-            return (lambda: None,)  # type: ignore[return-value]
-        return tuple(await asyncio.gather(*(ask(client, word, ready[0]) for word in ready)))
-
-    def close(self) -> None:
-        pass
 
 
 def lost(job: list[str], reason: str) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -37,12 +35,10 @@ from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
-from tests.support.lease_client import CLIENT
+from tests.support.lease_client import LeaseClient
 from tests.support.stub_server import SOON, needs_linux, processes, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
@@ -52,17 +48,6 @@ def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
 
 def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> None:
     probe(endpoint.targets[replica], seconds)
-
-
-def client(fields: dict[str, Any], seconds: float) -> subprocess.Popen[str]:
-    """Another process that holds a lease for `seconds`."""
-    words = [sys.executable, "-c", CLIENT, json.dumps(fields), str(seconds)]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def said(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout is not None
-    return process.stdout.readline().split()
 
 
 def state_of(server: VLLMServer, runtime: Path) -> Any:
@@ -106,8 +91,8 @@ def test_only_loopback_listens_and_the_key_is_in_no_argument_and_no_log(
 
 def test_a_second_process_finds_the_server_warm(fields: dict[str, Any]) -> None:
     with VLLMServer(**fields).lease() as endpoint:
-        other = client(fields, 0)
-        assert said(other) == [str(endpoint.boot), endpoint.urls[0]]
+        other = LeaseClient(fields, 0)
+        assert other.said == [str(endpoint.boot), endpoint.urls[0]]
         assert other.wait(SOON) == 0
     with VLLMServer(**fields).lease() as again:
         assert again == endpoint
@@ -115,8 +100,8 @@ def test_a_second_process_finds_the_server_warm(fields: dict[str, Any]) -> None:
 
 def test_processes_that_come_at_once_start_one_server(fields: dict[str, Any]) -> None:
     fields["env"]["STUB_BOOT"] = "1"
-    clients = [client(fields, 0) for _ in range(3)]
-    assert len({tuple(said(process)) for process in clients}) == 1
+    clients = [LeaseClient(fields, 0) for _ in range(3)]
+    assert len({tuple(process.said) for process in clients}) == 1
     assert [process.wait(SOON) for process in clients] == [0, 0, 0]
 
 
@@ -185,11 +170,11 @@ def test_replicas_have_a_url_each(fields: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_a_killed_client_does_not_keep_the_server(fields: dict[str, Any], tmp_path: Path) -> None:
-    process = client(fields, 3600)
-    said(process)
+    process = LeaseClient(fields, 3600)
+    assert process.said
     assert processes(tmp_path)
     process.kill()
-    process.wait()
+    process.wait(SOON)
     until(lambda: not processes(tmp_path))
 
 
@@ -394,9 +379,9 @@ def test_who_comes_while_a_replica_is_restarted_waits_for_it(
         assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
         assert "starting, 1 restart" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
         generate(endpoint)
-        other = client(fields, 0)
+        other = LeaseClient(fields, 0)
         held.unlink()
-        assert said(other) == [str(endpoint.boot + 1), endpoint.urls[0]]
+        assert other.said == [str(endpoint.boot + 1), endpoint.urls[0]]
         assert other.wait(SOON) == 0
         assert endpoint.alive(SOON)
 
@@ -514,7 +499,7 @@ def test_a_program_that_is_not_there_is_named(fields: dict[str, Any]) -> None:
 def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_path: Path, runtime: Path) -> None:
     fields["env"]["STUB_BOOT"] = "600"
     server = VLLMServer(**fields)
-    process = client(fields, 0)
+    process = LeaseClient(fields, 0)
     until(lambda: (state := state_of(server, runtime)) and state.phase is Phase.STARTING)
     os.kill(state_of(server, runtime).supervisor, signal.SIGTERM)
     assert process.wait(SOON) == 1
@@ -573,11 +558,11 @@ def test_a_waiting_server_gets_the_gpu_of_one_that_nobody_uses(fields: dict[str,
     ocr = {**fields, "gpus": [0], "idle_seconds": 3600, "yield_seconds": 0.2}
     embedding = {**ocr, "max_num_seqs": 8}
     with VLLMServer(**ocr).lease() as endpoint:
-        other = client(embedding, 0)
+        other = LeaseClient(embedding, 0)
         until(lambda: any(server.state.phase is Phase.WAITING for server in servers()))
         generate(endpoint)  # undisturbed as long as it is used
         pids = {process.pid for process in processes(tmp_path)}
-    assert said(other)
+    assert other.said
     assert other.wait(SOON) == 0
     assert not pids & {process.pid for process in processes(tmp_path)}
 

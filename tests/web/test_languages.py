@@ -82,9 +82,11 @@ def test_every_reason_that_the_code_gives_is_known_in_korean():
         ),
         (
             "layout_regions: 'ab' repeats without end; what follows its first time is left out; "
-            "25% of the page's ink is outside of all regions",
+            "25% of the page's ink is outside of all regions; "
+            "it was not read in halves, which 10% of the pages of a shard may be",
             "'ab'만 끝없이 되풀이됩니다; 처음 나온 뒤의 것은 버렸습니다; "
-            "쪽에 인쇄된 것의 25%가 어느 영역에도 들지 않습니다",
+            "쪽에 인쇄된 것의 25%가 어느 영역에도 들지 않습니다; "
+            "반으로 나누어 다시 읽지 않았습니다. 샤드마다 쪽의 10%까지만 다시 읽습니다",
         ),
         ("no region was found on a page with ink (0.42%)", "쪽에 인쇄된 것이 있으나(0.42%) 영역을 찾지 못했습니다"),
         ("HTTP 503: busy; wait (after 5 attempts)", "HTTP 503: busy; wait (5번 시도)"),

@@ -30,6 +30,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
 from resources.retrieval.token_tables import tokenised
 from resources.search import words
+from resources.search.search_options import Mode
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.corpora import page_image, pages, query
@@ -473,6 +474,24 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
     answered = page.get(asked).text
     assert 'http-equiv="refresh"' not in answered
     assert 'id="a_1"' in answered
+
+
+def test_a_room_that_is_closed_finds_no_more_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+
+    def ended(texts: pa.Table) -> pa.Table:
+        asked.append(texts.num_rows)
+        room.searcher.end()
+        return tokenised(texts)
+
+    monkeypatch.setattr(words, "tokenised", ended)
+    monkeypatch.setattr(words, "_AT_ONCE", 1)
+    platform = made(tmp_path)
+    settings = platform.settings
+    room = Room(settings, searcher(platform), corpus_check(settings.corpus.manifest, settings.store))
+    assert room.words.waits(Mode.BM25) is None
+    room.words.end()
+    assert asked == [1]
 
 
 def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,7 @@ from resources.layout.cpu.formulas import find_formulas
 from resources.layout.cpu.labelling import label_blocks
 from resources.layout.cpu.segmentation import Segmentation, segment
 from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.lighting import evened
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.parallel import bounded_map, of_two_cores
@@ -50,7 +51,7 @@ def detect_page(page: Page) -> PageLayout:
     import cv2
 
     try:
-        gray = np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8)
+        gray = evened(np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8))
     except UndecodableImage as error:
         return PageLayout(page.page_id, State.QUARANTINED, str(error))
     if ink_share(gray) < BLANK_SHARE:

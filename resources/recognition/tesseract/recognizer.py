@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
+from resources.layout.lighting import evened
 from resources.layout.regions import Region, Task
 from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
@@ -103,7 +104,7 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
     import cv2
 
     try:
-        gray = np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8)
+        gray = evened(np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8))
         crops = cut_pictures(page, regions)
     except UndecodableImage as error:
         return PageReading(page.page_id, State.QUARANTINED, str(error))

@@ -55,7 +55,7 @@ def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) ->
     def say(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         pause = state.next_action.sleep if state.next_action else 0.0
-        log(f"{explain(error, repo)}; trying again in {pause:.0f} s")
+        log(f"{explain(error, repo).removesuffix('; run it again')}; trying again in {pause:.0f} s")
 
     retrying = Retrying(
         stop=stop_after_attempt(_ATTEMPTS),

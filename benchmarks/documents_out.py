@@ -1,0 +1,161 @@
+"""What `kopub export --markdown` and `--docling` of a corpus of the reference's size take: time, memory, disk.
+
+    python -m benchmarks.documents_out [--pages 40781] [--lines 9] [--formats markdown docling] [--folder F]
+
+Tables are made up, by default as many as the reference has, in shards of 1,166 pages and documents of 113: pages of A4
+at 300 dpi with a running head, a page number, numbered titles and 1,000 characters in lines of print; a table on every
+third, a picture of 60 KB on every fourth, a note on every tenth page. `--lines 1` gives paragraphs of one line, where
+nothing has to be joined. Each format is written in a process of its own, and once more over the same files. `MB` is the
+most that the process ever held.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.package import peak
+
+PER_SHARD, PER_DOCUMENT = 1166, 113
+WIDTH, HEIGHT = 2480, 3508
+LEFT, RIGHT, LINE = 250, 2230, 62
+PICTURE = 60_000
+NOUNS = ["정부", "예산", "사업", "계획", "지원", "기술", "개발", "환경", "교육", "정책", "연구", "결과", "분석", "지역"]
+ENDINGS = ["는", "을", "의", "에서", "으로", "과", "도", "까지"]
+VERBS = ["늘어났다", "추진한다", "마련하였다", "검토하고 있다", "나타났다"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=40_781)
+    parser.add_argument("--lines", type=int, default=9, help="lines of print in a paragraph")
+    parser.add_argument("--formats", nargs="+", default=["markdown", "docling"])
+    parser.add_argument("--folder", type=Path, help="where tables and files go, or are; a temporary one when left out")
+    parser.add_argument("--apart", help="one export, in this process")
+    options = parser.parse_args()
+    if options.apart:
+        print(json.dumps(exported(options.folder, options.apart)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary) / "corpus"
+        if not folder.exists():
+            started = time.perf_counter()
+            write_tables(folder, options.pages, options.lines)
+            print(f"{options.pages:,} pages made in {time.perf_counter() - started:.0f} s", flush=True)
+        for name in options.formats:
+            for again in ("", ", again"):
+                command = [sys.executable, "-m", "benchmarks.documents_out", "--folder", str(folder), "--apart", name]
+                done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+                print(f"{name}{again}: " + ", ".join(f"{what} {value}" for what, value in done.items()), flush=True)
+
+
+def exported(folder: Path, name: str) -> dict[str, Any]:
+    """What the command does after its settings are read."""
+    started = time.perf_counter()
+    from resources.documents_out.folder import write_documents
+    from resources.store.corpus_tables import TABLES
+    from resources.store.shard_store import ShardStore
+
+    store, out = ShardStore(url=str(folder / "store")), folder / name
+    shards = sorted(store.published(TABLES.pages.name))
+    done = write_documents(store, shards, out, [name])
+    seconds, pages = time.perf_counter() - started, done.pages.total()
+    size = sum(path.stat().st_size for path in out.glob("*") if path.is_file())
+    return {
+        "pages": pages,
+        "documents": done.documents,
+        "pictures": done.pictures,
+        "joined": done.joined,
+        "seconds": round(seconds, 1),
+        "ms a page": round(1000 * seconds / pages, 2),
+        "MB": round(peak()),
+        "MB of text": round(size / 1e6, 1),
+    }
+
+
+def write_tables(folder: Path, pages: int, lines: int) -> None:
+    """The tables of `pages` pages, as far as documents are made of them."""
+    from resources.store.corpus_tables import TABLES
+    from resources.store.shard_store import ShardStore
+
+    store, chance = ShardStore(url=str(folder / "store")), Random(0)
+    for at, start in enumerate(range(0, pages, PER_SHARD)):
+        made = [page_rows(number, lines, chance) for number in range(start, min(start + PER_SHARD, pages))]
+        for table, rows in zip((TABLES.pages, TABLES.regions, TABLES.readings), zip(*made, strict=True), strict=True):
+            store.write(table.name, f"shard_{at:02d}", pa.Table.from_pylist(list(rows), table.schema), {"recipe": "x"})
+
+
+def page_rows(number: int, lines: int, chance: Random) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The row of a page in `raw_pages`, `layout_regions` and `ocr_results`."""
+    document, page_no = f"보고서{number // PER_DOCUMENT:03d}.pdf", number % PER_DOCUMENT + 1
+    page_id = f"{document}_{page_no}"
+    ends = {"state": "ok", "reason": None, "fingerprint": "0"}
+    regions, read, crops = [], [], []
+    for index, (label, (top, bottom), content) in enumerate(page_regions(number, page_no, lines, chance)):
+        task = {"table": "table", "image": "skip", "header": "abandon", "number": "abandon"}.get(label, "text")
+        box = [LEFT, top, RIGHT, bottom]
+        grid = [round(1000 * edge / extent) for edge, extent in zip(box, (WIDTH, HEIGHT) * 2, strict=True)]
+        named = {"index": index, "label": label, "bbox_2d": grid}
+        regions.append({**named, "task": task, "score": 0.9, "bbox": box})
+        said = {"native_label": label, "content": content, "state": "ok", "finish_reason": "stop", "attempts": 1}
+        read.append({**named, **said})
+        if label == "image":
+            crops.append(
+                {"path": f"crops/{page_id}_{index}.jpg", "bbox": [round(edge) for edge in box], "label": label}
+            )
+    sha256 = hashlib.sha256(page_id.encode()).hexdigest()
+    known = {"page_id": page_id, "page_idx": number % PER_SHARD, **ends}
+    source = {"doc_id": document, "page_no": page_no, "sha256": sha256, "width": WIDTH, "height": HEIGHT, "source": "x"}
+    pictures = [chance.randbytes(PICTURE) for _ in crops]
+    return (
+        {**known, **source},
+        {"page_id": page_id, "regions": regions, **ends},
+        {**known, "regions": read, "markdown": "", "image_crops": crops, "crop_images": pictures},
+    )
+
+
+def page_regions(number: int, page_no: int, lines: int, chance: Random) -> Iterator[tuple[str, tuple[int, int], str]]:
+    """Label, upper and lower edge, and content of each region, from the head of the page to its foot."""
+    yield "header", (120, 170), f"{number // PER_DOCUMENT}년도 사업 보고서"
+    top = 300
+    for part in range(1, 4):
+        yield "paragraph_title", (top, top + LINE), f"{part}. {chance.choice(NOUNS)} {chance.choice(NOUNS)}"
+        said = printed_lines(chance, lines)
+        bottom = top + 2 * LINE + LINE * len(said)
+        yield "text", (top + 2 * LINE, bottom), "\n".join(said) + ("1)" if number % 10 == 0 and part == 1 else "")
+        top = bottom + LINE
+        if part == 1 and number % 3 == 0:
+            rows = "".join(f"<tr><td>{noun}</td><td>{chance.randrange(10_000):,}</td></tr>" for noun in NOUNS[:8])
+            yield "table", (top, top + 500), f"<table><tr><td>구분</td><td>금액</td></tr>{rows}</table>"
+            top += 560
+        if part == 2 and number % 4 == 0:
+            yield "image", (top, top + 500), ""
+            yield "figure_title", (top + 510, top + 560), f"그림 {page_no}. {chance.choice(NOUNS)} 추이"
+            top += 620
+    if number % 10 == 0:
+        yield "footnote", (3200, 3250), f"1) {' '.join(chance.choices(NOUNS, k=6))}"
+    yield "number", (3350, 3400), f"- {page_no} -"
+
+
+def printed_lines(chance: Random, count: int) -> list[str]:
+    """A paragraph in lines of some 40 characters, cut inside of words as Korean print does; the last one is short."""
+    words: list[str] = []
+    while sum(map(len, words)) + len(words) < 40 * count:
+        said = [f"{chance.choice(NOUNS)}{chance.choice(ENDINGS)}" for _ in range(chance.randrange(4, 8))]
+        words += [*said, f"{chance.choice(VERBS)}."]
+    text = " ".join(words)
+    full = [text[at : at + 40].strip() for at in range(0, 40 * (count - 1), 40)]
+    return [*full, f"{chance.choice(VERBS)}."]
+
+
+if __name__ == "__main__":
+    main()
