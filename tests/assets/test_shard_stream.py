@@ -18,7 +18,6 @@ import pytest
 from aiohttp import web
 
 from kopub_assets.materialize import engine_table
-from resources.config.settings import ROOT
 from resources.errors import STOPPED, STOPPED_BY_HAND
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
@@ -435,7 +434,6 @@ embedding: {{engine: hashed}}
 def test_ctrl_c_ends_both_shards_in_one_line_and_the_next_run_keeps_what_they_had(tmp_path: Path):
     platform, never = laid_out(tmp_path), threading.Event()
     make_dagster_home(tmp_path / "dagster")
-    (tmp_path / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
     profile = tmp_path / "served.yaml"
     select = ["--select", "ocr_results", "--partition-range", "shard_00...shard_01", "-m", "definitions"]
     command = ["dagster", "asset", "materialize", *select]

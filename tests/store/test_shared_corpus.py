@@ -103,15 +103,16 @@ def test_the_commands_of_two_machines(url: str, tmp_path: Path):
     for machine, shard in (("here", "shard_00"), ("there", "shard_01")):
         made = kopub(machine, "run", "--shards", shard)
         assert made.returncode == 0, made.stdout + made.stderr
-    assert "every table is current" in kopub("here", "run").stdout
     verified = kopub("there", "verify", f"{url}/release")
     assert verified.stdout.splitlines()[-1] == f"{url}/release is sound", verified.stdout + verified.stderr
-    for words in (["--markdown", "--docling"], ["--markdown"]):
-        written = kopub("there", "export", *words, f"{url}/out")
-        assert written.stdout.startswith(f"{url}/out: 2 documents of 2 pages"), written.stderr
     fs, path = fsspec.core.url_to_fs(f"{url}/out")
-    assert {name.removeprefix(f"{path}/") for name in fs.find(path)} >= {"a.md", "b.md", ".kopub-documents.json"}
-    assert not [name for name in fs.find(path) if name.endswith(("a.json", "b.json"))]
+    for name, content in ((".kopub-documents.json", b'{"documents": {}}'), ("gone.md", b"of an export before")):
+        fs.pipe_file(f"{path}/{name}", content)
+    written = kopub("there", "export", "--markdown", f"{url}/out")
+    assert written.stdout.startswith(f"{url}/out: 2 documents of 2 pages"), written.stderr
+    found = {name.removeprefix(f"{path}/") for name in fs.find(path)}
+    assert found >= {"a.md", "b.md", ".kopub-documents.json"}
+    assert "gone.md" not in found
     refused = kopub("here", "export", f"{url}/source")
     assert refused.stderr == (f"Error: {url}/source holds files that no such export wrote; name a new or empty place\n")
     assert sorted(each.name for each in (tmp_path / "there").iterdir() if each.name == "shards.json") == []
