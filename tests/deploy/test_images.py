@@ -86,6 +86,7 @@ def test_the_services_of_one_machine_find_each_other():
     assert set(plain["services"]) == set(cuda["services"]) == {"code", "webserver", "daemon", "room"}
     (server,) = (each["grpc_server"] for each in yaml.safe_load((DOCKER / "workspace.yaml").read_text())["load_from"])
     command = plain["services"][server["host"]]["command"]
+    assert plain["services"][server["host"]]["stop_grace_period"] == "1m"
     assert command[command.index("--port") + 1] == str(server["port"])
     for service in plain["services"].values():
         assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
