@@ -170,7 +170,7 @@ def test_nothing_that_a_run_writes_holds_the_token(
 ):
     (tmp_path / "dagster").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
-        platform.instance = instance
+        platform.recorded = instance
         assert run(platform, PUSH).success
         monkeypatch.setenv("HF_TOKEN", READER)
         platform.reindex([pages("a_1", "a_2"), pages("b_2")])
