@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.package import peak
+from benchmarks.finding.package import peak
 
 PER_SHARD, PER_DOCUMENT = 1166, 113
 WIDTH, HEIGHT = 2480, 3508

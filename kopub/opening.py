@@ -10,14 +10,14 @@ from kopub.sources.home import HomeSource
 from kopub.sources.release import ReleaseSource, is_release
 from resources.config.places import placed, store_url
 from resources.errors import SourceError
-from resources.pages.corpus_place import CorpusPlace
 from resources.pages.manifest import NAME
+from resources.pages.places.corpus_place import CorpusPlace
 from resources.printable import quoted
 from resources.store.table_store import TableStore
 from resources.urls import is_url
 
 if TYPE_CHECKING:
-    from resources.pages.fetched_files import FetchedFiles
+    from resources.pages.places.fetched_files import FetchedFiles
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 STORE = "store"

@@ -19,7 +19,7 @@ from resources.search.measured import MeasuredScores
 from resources.search.searcher import Searcher
 from resources.search.tables import SearchedTables
 from resources.search.vector_lookup import VECTORS
-from resources.store.lineage_rows import MADE_WITH
+from resources.store.page_rows.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
 from resources.store.table_source import Source as SourceOf

@@ -18,9 +18,9 @@ from kopub_assets.figure_notes import FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
-from kopub_assets.materialize.costs import Account
-from kopub_assets.materialize.provenance import footer_of
-from kopub_assets.materialize.rows import Work
+from kopub_assets.materialize.metadata.costs import Account
+from kopub_assets.materialize.metadata.provenance import footer_of
+from kopub_assets.materialize.row_inputs.rows import Work
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
 from kopub_assets.query_embeddings import QueryEmbeddings

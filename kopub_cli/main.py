@@ -10,27 +10,11 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub_cli import (
-    browse,
-    costs,
-    diff,
-    doctor,
-    doubts,
-    evaluate,
-    export,
-    index,
-    lineage,
-    plan,
-    profile,
-    publish,
-    pull,
-    read,
-    run,
-    search,
-    serve,
-    status,
-    verify,
-)
+from kopub_cli.give import export, publish, verify
+from kopub_cli.judge import costs, diff, doubts, evaluate
+from kopub_cli.look import browse, lineage, read, search, status
+from kopub_cli.machine import doctor, profile, pull, serve
+from kopub_cli.make import index, plan, run
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
 from resources.printable import visible
 
@@ -110,7 +94,7 @@ def main() -> None:
 
 def _problem_with_store() -> str | None:
     from resources.config.settings import load_settings
-    from resources.store.reachable import require_reachable
+    from resources.store.files.reachable import require_reachable
 
     try:
         require_reachable(load_settings().store.url)

@@ -5,14 +5,16 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import dagster._core.storage.event_log.in_memory as events_in_memory
 import dagster._core.storage.runs.in_memory as runs_in_memory
 import pytest
+from dagster._core.storage.sql import create_engine
 from sqlalchemy import Connection
 
-from tests.doubles.writable_hub import REPO, WRITER, WritableHub
+from tests.doubles.hubs.writable_hub import REPO, WRITER, WritableHub
 
 # A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,6 +54,9 @@ def instances_in_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for storage in (runs_in_memory, events_in_memory):
             patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)
+        # Some tests run Dagster in a thread.
+        of_threads = partial(create_engine, connect_args={"check_same_thread": False})
+        patch.setattr(events_in_memory, "create_engine", of_threads)
         patch.setattr(events_in_memory.InMemoryEventLogStorage, "_connect", _held_connection)
         yield
 

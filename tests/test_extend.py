@@ -11,8 +11,8 @@ import pytest
 from resources.pages.indexing import index
 from resources.retrieval import ranking_metrics
 from resources.states import State
-from tests.support.corpora import page_image
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TEXT = (DOCS / "extend.md").read_text("utf-8")

@@ -158,7 +158,7 @@ def layout_weights(folder: Path, environment: Mapping[str, str]) -> Path:
     if not (folder / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         code = (
-            "import sys; from pathlib import Path; from benchmarks.layout import random_weights; "
+            "import sys; from pathlib import Path; from benchmarks.reading.layout import random_weights; "
             "random_weights(Path(sys.argv[1]))"
         )
         subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, env=dict(environment), check=True)

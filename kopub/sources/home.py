@@ -15,15 +15,15 @@ from kopub.sources.source import Place
 from kopub.tables import TableName
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
-from resources.pages.corpus_place import CorpusPlace, place_of
 from resources.pages.manifest import Manifest
 from resources.pages.page_reader import PageReader, open_shard, shard_source
+from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.recognition.read_regions import read_regions
 from resources.states import decisive
 from resources.store import ledger
 from resources.store.corpus_tables import TABLES
 from resources.store.footer_cache import FooterCache
-from resources.store.lineage_rows import lineage_rows
+from resources.store.page_rows.lineage_rows import lineage_rows
 from resources.store.table import Table
 from resources.store.table_store import TableStore
 

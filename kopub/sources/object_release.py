@@ -6,7 +6,7 @@ from typing import Self
 from kopub.sources.parquet_rows import ParquetRows
 from kopub.sources.release import PAGES, ReleaseSource
 from resources.errors import SourceError
-from resources.pages.fetched_files import FetchedFiles
+from resources.pages.places.fetched_files import FetchedFiles
 from resources.release.dataset.part_paths import CONFIGS, part_path
 from resources.release.dataset.release_manifest import DATA, Manifest
 from resources.release.published import PublishedRelease

@@ -10,7 +10,7 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
-from kopub_assets.materialize.provenance import Provenance, footer_of
+from kopub_assets.materialize.metadata.provenance import Provenance, footer_of
 from kopub_assets.running.gpu_watch import GpuWatch
 from resources.code_version import CodeVersion
 from resources.engine import Engine

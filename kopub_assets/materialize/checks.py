@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub_assets.materialize.rows import MadeShard
+from kopub_assets.materialize.row_inputs.rows import MadeShard
 from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State
-from resources.store.figure_rows import one_row_a_figure, vector_width
 from resources.store.footer_cache import FooterCache
+from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
 from resources.store.shard_store import ShardStore
 
 FEW = 3

@@ -8,7 +8,7 @@ import dagster as dg
 from dagster._core.storage.tags import PRIORITY_TAG
 
 from kopub_assets.materialize.asset import ShardAsset
-from kopub_assets.materialize.provenance import recipe_of
+from kopub_assets.materialize.metadata.provenance import recipe_of
 from kopub_assets.materialize.row_table import RowTable
 from resources.errors import KopubError
 from resources.states import State

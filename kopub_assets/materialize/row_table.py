@@ -12,14 +12,14 @@ from pydantic import Field
 
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
-from kopub_assets.materialize.costs import Account
-from kopub_assets.materialize.kept_rows import assembled, keys, unfinished
-from kopub_assets.materialize.rows import Key, MadeShard, Progress, Row, RowSpec, Work
+from kopub_assets.materialize.metadata.costs import Account
+from kopub_assets.materialize.row_inputs.kept_rows import assembled, keys, unfinished
+from kopub_assets.materialize.row_inputs.rows import Key, MadeShard, Progress, Row, RowSpec, Work
 from kopub_assets.running.progress import watcher
 from resources.errors import EngineError
 from resources.fingerprints import canonical_json
 from resources.states import State
-from resources.store.row_reuse import known_rows
+from resources.store.page_rows.row_reuse import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""

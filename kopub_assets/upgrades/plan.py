@@ -8,10 +8,10 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.materialize.provenance import recipe_of
+from kopub_assets.materialize.metadata.provenance import recipe_of
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
-from resources.store.lineage_rows import is_setting
+from resources.store.page_rows.lineage_rows import is_setting
 from resources.store.table_source import SOURCE
 
 _VALUE_WIDTH = 60

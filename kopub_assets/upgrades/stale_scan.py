@@ -9,7 +9,7 @@ from typing import Any
 
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import ShardAsset
-from kopub_assets.materialize.provenance import recipe_of
+from kopub_assets.materialize.metadata.provenance import recipe_of
 from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.upgrades.plan import (
     AssetPlan,

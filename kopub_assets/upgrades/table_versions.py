@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.hf_release import HfRelease
-from kopub_assets.materialize.provenance import content_of
+from kopub_assets.materialize.metadata.provenance import content_of
 from resources.errors import StoreError
 from resources.store.shard_store import ShardStore
 

@@ -14,8 +14,8 @@ from resources.config.places import store_url
 from resources.config.profile_files import profile_path, read_profile
 from resources.config.section_names import SECTIONS, VALUES
 from resources.errors import ConfigError
-from resources.pages.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.manifest import Manifest
+from resources.pages.places.corpus_place import CACHE_GB, CorpusPlace
 
 if TYPE_CHECKING:
     from resources.store.table_store import TableStore

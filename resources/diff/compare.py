@@ -11,7 +11,7 @@ from resources.diff.damage import Damage, damage
 from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
-from resources.store.figure_rows import with_vector
+from resources.store.page_rows.figure_rows import with_vector
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
 VECTORS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from resources.doctor.finding import Finding, ok, problem
 from resources.errors import ConfigError
-from resources.store.reachable import require_reachable
+from resources.store.files.reachable import require_reachable
 
 _OLDEST, _TOO_NEW = (3, 11), (3, 15)
 _TABLE_BYTES_A_PAGE = 200_000

@@ -13,11 +13,11 @@ from pydantic import Field
 from resources.errors import SourceError
 from resources.pages import ids
 from resources.pages.arrow import Row
-from resources.pages.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.documents.stored_layers import StoredLayers
 from resources.pages.documents.text_layer import layer_id
 from resources.pages.manifest import GOLD, Manifest
 from resources.pages.page_reader import PageReader, open_shard
+from resources.pages.places.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.queries import Query, digest, from_table, read_table
 from resources.printable import quoted
 from resources.urls import is_url

@@ -15,7 +15,6 @@ from pydantic import BaseModel, Field, ValidationError
 from resources.errors import SourceError, TableBusy
 from resources.pages import ids, manifest
 from resources.pages.arrow import open_pages
-from resources.pages.corpus_place import CorpusPlace, place_of
 from resources.pages.documents import shards
 from resources.pages.documents.folder import Document, LeftOut, find_documents
 from resources.pages.documents.pdf import DPI, is_pdf
@@ -23,7 +22,8 @@ from resources.pages.documents.rendered import Rendered
 from resources.pages.hub_dataset import download, role
 from resources.pages.manifest import Manifest, QueryFile, Shard, shard_key
 from resources.pages.names import natural
-from resources.pages.object_paths import ObjectPath, SourcePath, on_disk, sha256_of
+from resources.pages.places.corpus_place import CorpusPlace, place_of
+from resources.pages.places.object_paths import ObjectPath, SourcePath, on_disk, sha256_of
 from resources.pages.queries import Query, assign, digest, parse_queries, read_table, to_table
 from resources.printable import counted, quoted
 from resources.urls import is_url
@@ -114,9 +114,9 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
     if not place.remote:
         yield
         return
+    from resources.store.files.objects import Objects
     from resources.store.locks import held
     from resources.store.locks.objects import ObjectLock
-    from resources.store.objects import Objects
 
     objects, what = Objects.at(place.url)[0], f"the index at {place}"
     try:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from resources.errors import SourceError
-from resources.pages.corpus_place import CorpusPlace, place_of
+from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.printable import visible
 from resources.urls import is_url
 

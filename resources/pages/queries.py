@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.fingerprints import fingerprint
-from resources.pages.corpus_place import CorpusPlace
+from resources.pages.places.corpus_place import CorpusPlace
 from resources.printable import first_line
 
 SHARD = "shard"

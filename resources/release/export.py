@@ -17,7 +17,7 @@ from resources.files import cannot_write
 from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import TableReader
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from resources.store.figure_rows import with_vector
+from resources.store.page_rows.figure_rows import with_vector
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""

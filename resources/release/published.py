@@ -18,10 +18,10 @@ from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.release_manifest import Manifest
 from resources.release.hub.difference import LocalFile, local_files
 from resources.release.local import TEXTS
-from resources.store.faults import patiently, told
+from resources.store.files.faults import patiently, told
+from resources.store.files.objects import Objects
 from resources.store.locks import held
 from resources.store.locks.objects import ObjectLock
-from resources.store.objects import Objects
 
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"

@@ -13,8 +13,8 @@ from resources.retrieval.token_tables import TOKENS, made_from, tokenised
 from resources.scores.history import Contents
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
-from resources.store.figure_rows import vector_width, with_vector
 from resources.store.footer_cache import FooterCache
+from resources.store.page_rows.figure_rows import vector_width, with_vector
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 from resources.store.table_store import TableStore
 

@@ -14,8 +14,8 @@ from resources.search.search_options import Mode
 from resources.search.tables import SearchedTables
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
-from resources.store.figure_rows import with_vector
-from resources.store.lineage_rows import MADE_WITH
+from resources.store.page_rows.figure_rows import with_vector
+from resources.store.page_rows.lineage_rows import MADE_WITH
 from resources.store.table_source import IsOfCorpus
 
 VECTORS = {

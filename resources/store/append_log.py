@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
+from resources.store.files.objects import Objects
 from resources.store.locks.protocol import Lock
-from resources.store.objects import Objects
 
 _DIGITS = 20
 """Of the time in nanoseconds that a part's name begins with, so that names sort by it."""

@@ -12,13 +12,13 @@ from resources.errors import NotMade, StoreError
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.store.append_log import AppendLog
-from resources.store.faults import told
+from resources.store.files.faults import told
+from resources.store.files.objects import Objects, fetched_once
 from resources.store.journal import Journal
 from resources.store.locks import held
 from resources.store.locks.disk import DiskLock
 from resources.store.locks.objects import ObjectLock
 from resources.store.locks.protocol import Lock
-from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
 
 _LOCKS = ".locks"

@@ -1,7 +1,7 @@
 """Signs that the text of a page is not what is printed on it. Pure; no reference, no second reading.
 
 Each sign has a share from which it counts and one from which it is certain; both lie beyond those
-of clean pages of manuals with code, tables, formulas and English (`benchmarks/text_quality.py`). A
+of clean pages of manuals with code, tables, formulas and English (`benchmarks/reading/text_quality.py`). A
 doubt is a warning: it changes no state. Regions that failed are not part of a page's text, and the
 page's state reports them; leave their boxes out too.
 """

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from resources.states import State
-from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform, Prepared, failure
+from tests.support.sources.corpora import page_image, pages
 
 
 @pytest.fixture(scope="module")

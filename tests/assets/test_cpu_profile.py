@@ -23,8 +23,8 @@ from resources.states import State
 from resources.store.corpus_tables import FIGURE_TABLES
 from tests.doubles.figure_chat import DESCRIPTION, VALID, chat
 from tests.figures.test_noters import noter
-from tests.support.corpora import page_image, query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image, query
 
 pytestmark = pytest.mark.slow
 FIGURES = "gimp-history26_3"

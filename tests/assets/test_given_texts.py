@@ -14,8 +14,8 @@ from resources.layout.regions import PageLayout, Task
 from resources.pages.page import Page
 from resources.store.footer_cache import FooterCache
 from tests.doubles.engines import OneRegionLayout, SlowReader
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
 

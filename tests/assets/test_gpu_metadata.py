@@ -7,8 +7,8 @@ import pytest
 
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.nvml_double import GIB, CardDouble, NvmlDouble
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 
 class OnTheCard(OneRegionLayout):

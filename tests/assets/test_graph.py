@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 AGREED = Path(__file__).with_name("graph.json")
 

@@ -15,8 +15,8 @@ from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
-from tests.support.corpora import cut, page_image, pages, query, write_corpus
 from tests.support.harness import STANDARD, Platform, Prepared, failure
+from tests.support.sources.corpora import cut, page_image, pages, query, write_corpus
 
 TWO_SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"

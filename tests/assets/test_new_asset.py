@@ -10,8 +10,8 @@ from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.upgrades.stale_scan import survey
 from resources.states import State
 from resources.store.footer_cache import FooterCache
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "asset" / "page_languages.py"
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from kopub_cli.costs import spent, summary_line
+from kopub_cli.judge.costs import spent, summary_line
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
@@ -14,8 +14,8 @@ from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 TOKENS = {"a_1": 100, "a_2": 40, "b_1": 60}
 

@@ -8,15 +8,15 @@ import pytest
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.plan import AssetPlan, Standing, settings_changed
 from kopub_assets.upgrades.stale_scan import survey
-from kopub_cli.doubts import about_layers, texts_by_shard
+from kopub_cli.judge.doubts import about_layers, texts_by_shard
 from resources.config.choices.pdf import Pdf
 from resources.errors import KopubError
 from resources.pages.indexing import index
 from resources.store.footer_cache import FooterCache
 from tests.doubles.engines import OneRegionLayout, SlowReader
-from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform, Prepared
-from tests.support.pdf_files import mapped_pdf, sheet, text_pdf, written
+from tests.support.sources.corpora import page_image, pages
+from tests.support.sources.pdf_files import mapped_pdf, sheet, text_pdf, written
 
 READING = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
 A5 = "0 0 420 595"

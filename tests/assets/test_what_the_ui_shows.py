@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from kopub_assets.materialize.dagster_assets import shown
-from kopub_assets.materialize.previews import first_markdown
+from kopub_assets.materialize.metadata.previews import first_markdown
 from resources.layout.regions import PageLayout
 from resources.pages.page import Page
 from tests.doubles.engines import OneRegionLayout
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 LAYOUT = "layout_regions"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from resources.config.settings import ROOT
-from tests.support import forked
-from tests.support.corpora import pages, query, write_corpus
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.processes import forked
+from tests.support.sources.corpora import pages, query, write_corpus
 
 pytestmark = pytest.mark.services
 

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import sources_of
-from kopub_cli.doubts import texts_by_shard
 from kopub_cli.indexed_corpus import require_indexed
-from kopub_cli.status import show_status
+from kopub_cli.judge.doubts import texts_by_shard
+from kopub_cli.look.status import show_status
 from resources.config.settings import Settings, what_if
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.errors import KopubError
@@ -21,8 +21,8 @@ from resources.search.searcher import CannotSearch, Searcher
 from resources.states import State
 from resources.store.table_source import CorpusCheck
 from tests.search.test_search import SEARCHED, Typist, made
-from tests.support.corpora import page_image, query
 from tests.support.harness import Platform, failure
+from tests.support.sources.corpora import page_image, query
 
 NEW = {"a_1": "지붕의 빗물", "a_2": "마당의 나무", "b_1": "부엌의 그릇", "b_2": "다락의 상자"}
 """Texts of other pages with the same ids."""

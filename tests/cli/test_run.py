@@ -15,17 +15,17 @@ from kopub_assets.running.execution import shard_ranges
 from kopub_assets.running.forecast import Forecast, Stage
 from kopub_cli.dagster_home import prepared
 from kopub_cli.display.run_display import RunDisplay
-from kopub_cli.run import run_assets
+from kopub_cli.make.run import run_assets
 from resources.config.configured import configured
 from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
 from tests.doubles.engines import SlowReader
-from tests.support import forked
-from tests.support.commands import kopub
-from tests.support.corpora import pages, write_corpus
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform
+from tests.support.processes import forked
+from tests.support.processes.commands import kopub
+from tests.support.sources.corpora import pages, write_corpus
 
 KEYS = [f"shard_{number:02d}" for number in range(6)]
 

@@ -13,9 +13,9 @@ import pytest
 from resources.config.settings import ROOT, read_settings
 from resources.errors import ConfigError
 from resources.pages.indexing import index
-from tests.support import forked
-from tests.support.corpora import pages, write_corpus
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.processes import forked
+from tests.support.sources.corpora import pages, write_corpus
 
 EXAMPLE = ROOT / "docs" / "examples" / "engine"
 BLOCKS = re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / "extend.md").read_text("utf-8"), re.DOTALL)

@@ -9,7 +9,7 @@ from fsspec.registry import known_implementations
 from resources.config.settings import ROOT
 from resources.errors import ConfigError
 from tests.config.conftest import CPU, Load
-from tests.support import forked
+from tests.support.processes import forked
 
 DEEP = 100_000
 

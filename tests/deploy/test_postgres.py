@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 from dagster import DagsterRunStatus as Status
 
-from tests.support import postgres
-from tests.support.dagster_daemon import Daemon, with_status
+from tests.support.dagster.dagster_daemon import Daemon, with_status
+from tests.support.servers import postgres
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +24,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     pytest.importorskip("dagster_postgres", reason="the extra postgres is not installed")
     with postgres.postgres() as variables:
         environment = {"WAITING_RUNS": str(tmp_path), **variables}
-        daemon = Daemon(tmp_path, "postgres", "tests.support.waiting_assets", environment)
+        daemon = Daemon(tmp_path, "postgres", "tests.support.dagster.waiting_assets", environment)
         for name, value in {**variables, "DAGSTER_HOME": str(daemon.home)}.items():
             monkeypatch.setenv(name, value)
         yield daemon

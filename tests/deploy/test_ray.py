@@ -19,13 +19,13 @@ from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary
 from tests.doubles.s3 import S3Double
-from tests.support import postgres
-from tests.support.buckets import bucket
-from tests.support.corpora import pages, query, write_corpus
-from tests.support.dagster_daemon import Daemon, with_status
+from tests.support.dagster.dagster_daemon import Daemon, with_status
+from tests.support.dagster.ray_platform import GO, READ_FIRST, definitions_at, platform_of
 from tests.support.harness import STANDARD
-from tests.support.ray_cluster import Cluster, cluster
-from tests.support.ray_platform import GO, READ_FIRST, definitions_at, platform_of
+from tests.support.servers import postgres
+from tests.support.servers.buckets import bucket
+from tests.support.servers.ray_cluster import Cluster, cluster
+from tests.support.sources.corpora import pages, query, write_corpus
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,7 +58,7 @@ def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatc
         shared = {**s3.environment, **variables, **path, "KOPUB_HOME": str(home), "DAGSTER_LOGS_BUCKET": LOGS}
         with cluster({**os.environ, **shared}) as ray:
             shared["RAY_DASHBOARD_URL"] = ray.url
-            daemon = Daemon(tmp_path, "ray", "tests.support.ray_platform", shared, _small)
+            daemon = Daemon(tmp_path, "ray", "tests.support.dagster.ray_platform", shared, _small)
             for name, value in {**shared, "DAGSTER_HOME": str(daemon.home)}.items():
                 monkeypatch.setenv(name, value)
             with dg.DagsterInstance.get() as instance:

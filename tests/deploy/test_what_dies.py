@@ -20,11 +20,11 @@ from dagster._serdes import serialize_value
 
 from kopub_assets.running.execution import execute
 from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
-from tests.support.dagster_daemon import Daemon, with_status
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_daemon import Daemon, with_status
+from tests.support.dagster.dagster_home import make_dagster_home
 
 RANGE = "dagster/asset_partition_range_start"
-MODULE = "tests.support.waiting_assets"
+MODULE = "tests.support.dagster.waiting_assets"
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
             assert found is not None
             return found.status
 
-        typed = daemon.popen("tests.support.waiting_run", "shard_02")
+        typed = daemon.popen("tests.support.dagster.waiting_run", "shard_02")
         (of_command,) = daemon.until(lambda: with_status(instance, Status.STARTED))
         daemon.until(_pid_file(daemon, of_command).exists)
         typed.kill()

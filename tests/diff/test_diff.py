@@ -29,8 +29,8 @@ from resources.recognition.readings import PageReading, RegionText
 from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import UnitEmbedder
-from tests.support.corpora import page_image, pages, query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image, pages, query
 
 Drawn = Sequence[tuple[str, Sequence[float], str]]
 """(label, box, text) of every region of a page."""

@@ -27,8 +27,8 @@ from resources.pages.queries import Query
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.store import self_tests
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
-from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform, failure
+from tests.support.sources.corpora import page_image, pages
 
 TEXTS = {
     "install": "데비안 설치 프로그램을 USB 메모리로 시작하려면 부팅 순서를 바꿉니다.",

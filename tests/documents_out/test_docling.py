@@ -8,7 +8,7 @@ import pytest
 from resources.documents_out.folder import write_documents
 from resources.errors import ConfigError
 from resources.states import State
-from tests.support.documents import HEIGHT, WIDTH, DocumentTables, PageRow, Printed
+from tests.support.sources.documents import HEIGHT, WIDTH, DocumentTables, PageRow, Printed
 
 docling = pytest.importorskip("docling_core.types.doc")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from resources.documents_out.document import Block, Document, Kind
 from resources.documents_out.editing import edited
 from resources.documents_out.markdown_file import document_markdown
-from tests.support.documents import Printed, document
+from tests.support.sources.documents import Printed, document
 
 HEAD, FOOT = (100, 30, 900, 45), (480, 960, 520, 975)
 LAST, FIRST = (100, 800, 900, 900), (100, 80, 900, 180)

@@ -8,8 +8,8 @@ from resources.documents_out.file_names import file_names
 from resources.documents_out.folder import MARKER, write_documents
 from resources.errors import StoreError
 from resources.states import State
-from tests.support.documents import DocumentTables, PageRow, Printed, jpeg
 from tests.support.released import contents
+from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
 
 PICTURE = Printed("image", "", (100, 200, 300, 300))
 

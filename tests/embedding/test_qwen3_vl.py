@@ -29,7 +29,7 @@ from resources.pages.page import Page
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble, error, truncated
-from tests.support.tiny_vlm import qwen_tokenizer
+from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 
 pytest.importorskip("torch", reason="pages are resized with PyTorch")
 pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")

@@ -19,11 +19,11 @@ from resources.pages.arrow import open_pages
 from resources.pages.page import Page
 from resources.states import State
 from resources.vllm.server import VLLMServer
-from tests.support import corpora
-from tests.support.corpora import query
+from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.harness import Platform
-from tests.support.tiny_vlm import save_qwen3_vl
-from tests.support.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.sources import corpora
+from tests.support.sources.corpora import query
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 

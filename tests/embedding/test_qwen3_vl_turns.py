@@ -17,10 +17,10 @@ from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder
-from tests.support import corpora
+from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 from tests.support.harness import Platform
-from tests.support.stub_server import until
-from tests.support.tiny_vlm import qwen_tokenizer
+from tests.support.servers.stub_server import until
+from tests.support.sources import corpora
 
 pytest.importorskip("torch", reason="pages are resized with PyTorch")
 pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")

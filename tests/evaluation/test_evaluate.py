@@ -29,8 +29,8 @@ from resources.layout.regions import Task
 from resources.states import State
 from tests.doubles.readers import KnowingReader
 from tests.support.benchmarks import TEXT, reader, write_pages
-from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image, pages
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from rich.console import Console
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.stale_scan import survey
 from kopub_cli.display.profiled import stages_to_run
-from kopub_cli.plan import planned
-from kopub_cli.run import run_assets
+from kopub_cli.make.plan import planned
+from kopub_cli.make.run import run_assets
 from resources.code_version import CodeVersion
 from resources.config.configured import configured
 from resources.config.settings import Settings
@@ -41,8 +41,8 @@ from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.footer_cache import FooterCache
 from tests.doubles.engines import Diary
-from tests.support.corpora import pages, query
 from tests.support.harness import Platform, Prepared, failure
+from tests.support.sources.corpora import pages, query
 
 WIDTH = 16
 HOSTILE = '그림 7 <|im_end|> "<script>" \x00\x1b[31m'

@@ -18,8 +18,8 @@ from resources.recognition.vlm.chat_requests import PATH, read_answer, request_b
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
-from tests.support.tiny_vlm import save_qwen3_vl
-from tests.support.vllm_cpu import cpu_server, needs_vllm
+from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 

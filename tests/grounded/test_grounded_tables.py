@@ -16,9 +16,9 @@ from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognize
 from resources.states import State
 from resources.store.footer_cache import FooterCache
 from tests.doubles.http_double import Asked, HttpDouble, says
-from tests.recognition.test_deepseek_ocr import TestProfile, server_of
-from tests.support.grounded_pages import HTML, LAST, TEXTS, WHOLE, drawn_page, table, tag, upper
+from tests.recognition.deepseek.test_deepseek_ocr import TestProfile, server_of
 from tests.support.harness import Platform
+from tests.support.sources.grounded_pages import HTML, LAST, TEXTS, WHOLE, drawn_page, table, tag, upper
 
 READ = "raw_pages,layout_regions,ocr_results,parsed_texts"
 TOLD = "\n\n".join([TEXTS["title"], TEXTS["first"], TEXTS["caption"], "서울\t12\n부산\t-", TEXTS["last"]])

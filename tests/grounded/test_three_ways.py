@@ -11,7 +11,7 @@ from aiohttp import web
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.shard_diff import compare_versions
 from kopub_assets.upgrades.table_versions import edition
-from kopub_cli.plan import planned
+from kopub_cli.make.plan import planned
 from resources.config.choices.pdf import Pdf
 from resources.config.configured import configured
 from resources.documents_out.folder import write_documents
@@ -24,9 +24,9 @@ from resources.search.searcher import Searcher
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.http_double import Asked, HttpDouble, says
-from tests.recognition.test_deepseek_ocr import server_of
+from tests.recognition.deepseek.test_deepseek_ocr import server_of
 from tests.support.harness import Platform, failure
-from tests.support.pdf_files import sheet, text_pdf, written
+from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 SAID = "Every page of a document\nends in exactly one state."
 PRINTED = ((72, 400, "Every page of a document"), (72, 380, "ends in exactly one state."))

@@ -21,10 +21,10 @@ from resources.recognition.vlm.chat_requests import Answer
 from resources.states import State
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
 from tests.grounded.test_blocks import PIECES
-from tests.recognition.test_deepseek_ocr import server_of
-from tests.recognition.test_glm_ocr import always
-from tests.support.drawn import Sheet
-from tests.support.grounded_pages import (
+from tests.recognition.deepseek.test_deepseek_ocr import server_of
+from tests.recognition.glm.test_glm_ocr import always
+from tests.support.sources.drawn import Sheet
+from tests.support.sources.grounded_pages import (
     HEIGHT,
     HTML,
     LAST,

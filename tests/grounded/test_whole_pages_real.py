@@ -13,10 +13,10 @@ from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled
 from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING
 from resources.recognition.vlm.region_images import crop_pixels
 from resources.states import State
-from tests.recognition.test_deepseek_ocr_real import asked, pairs, server_of
-from tests.support.grounded_pages import HEIGHT, WIDTH, drawn_page
-from tests.support.tiny_deepseek import EOS, save_deepseek_ocr
-from tests.support.vllm_cpu import needs_vllm
+from tests.recognition.deepseek.test_deepseek_ocr_real import asked, pairs, server_of
+from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
+from tests.support.servers.vllm_cpu import needs_vllm
+from tests.support.sources.grounded_pages import HEIGHT, WIDTH, drawn_page
 
 
 def picture(page: Page) -> TiledImage:

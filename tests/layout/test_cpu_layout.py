@@ -14,7 +14,7 @@ from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.tesseract.tessdata import data_files, install
 from resources.states import State
-from tests.support.drawn import Sheet
+from tests.support.sources.drawn import Sheet
 
 
 def detect(sheet: Sheet) -> PageLayout:

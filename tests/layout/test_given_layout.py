@@ -13,7 +13,7 @@ from resources.layout.given.column import TYPE
 from resources.layout.given.detector import GivenLayout
 from resources.pages.indexing import index
 from resources.pages.page import Page
-from tests.support.corpora import page_image, pages, write_corpus
+from tests.support.sources.corpora import page_image, pages, write_corpus
 
 WHOLE = {"label": "table", "task": "table", "bbox": None}
 

@@ -23,7 +23,7 @@ import cv2  # noqa: E402
 from resources.layout.pp_doclayout import detector  # noqa: E402
 from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
-from tests.support.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
+from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 
 if TYPE_CHECKING:
     from resources.layout.pp_doclayout.network import Raw

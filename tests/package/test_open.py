@@ -16,10 +16,10 @@ import kopub
 from kopub.sources.parquet_rows import ParquetRows
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
-from tests.doubles.writable_hub import REPO, WritableHub
-from tests.support.corpora import pages
+from tests.doubles.hubs.writable_hub import REPO, WritableHub
 from tests.support.harness import STANDARD, Platform
 from tests.support.released import ReleasedCorpus, page_tables, release_of
+from tests.support.sources.corpora import pages
 
 BOTH = ("store", "release")
 

@@ -13,9 +13,9 @@ import kopub
 from resources.config.settings import Settings
 from resources.pages.indexing import index
 from tests.cli.test_cli import environment_of
-from tests.support import forked
-from tests.support.drawn import Sheet
 from tests.support.harness import Platform
+from tests.support.processes import forked
+from tests.support.sources.drawn import Sheet
 
 CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 import kopub
-from kopub_cli.search import searcher_of
+from kopub_cli.look.search import searcher_of
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.release.local import LocalRelease
 from tests.search.test_search import TEXTS, Typist
-from tests.support.corpora import pages
 from tests.support.harness import STANDARD, Platform
 from tests.support.released import page_tables, release_of
+from tests.support.sources.corpora import pages
 
 QUESTION = "화면 밝기는 어떻게 조절하나요?"
 

@@ -61,7 +61,7 @@ def fuzz(numbers: range, processes: int = 1, pixels: int = PIXELS) -> Iterator[R
 
 def _part(numbers: range, pixels: int) -> Iterator[Result]:
     """The results of mutants in one process, and in another one after each that ends its process."""
-    from tests.support.image_mutants import mutant
+    from tests.support.sources.image_mutants import mutant
 
     while numbers:
         context = get_context("spawn")
@@ -86,7 +86,7 @@ def _work(connection: Connection, numbers: range, pixels: int) -> None:
     from PIL import Image
 
     from resources.pages.pixels.images import decode
-    from tests.support.image_mutants import mutant, seeds
+    from tests.support.sources.image_mutants import mutant, seeds
 
     # What decoders write themselves goes straight to the file, past Python.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

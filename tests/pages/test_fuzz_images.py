@@ -1,7 +1,7 @@
 """A few hundred damaged pages; `python -m tests.pages.fuzz_images` tries forty thousand."""
 
 from tests.pages.fuzz_images import SOUND, TAKEN, fuzz, look
-from tests.support.image_mutants import mutant, seeds
+from tests.support.sources.image_mutants import mutant, seeds
 
 SEVERAL = {"PNG animated", "WEBP animated", "TIFF of several"}
 

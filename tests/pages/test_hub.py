@@ -12,8 +12,8 @@ import pytest
 
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES, Manifest
-from tests.doubles.fake_hub import REVISION, card, serve
-from tests.support.corpora import pages, table
+from tests.doubles.hubs.fake_hub import REVISION, card, serve
+from tests.support.sources.corpora import pages, table
 
 pytestmark = pytest.mark.services
 

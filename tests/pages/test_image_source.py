@@ -15,7 +15,7 @@ from resources.pages.pixels.images import decode
 from resources.states import State
 from tests.pages.test_pdf_source import pdf, sheet
 from tests.support.harness import Platform
-from tests.support.source_folder import SourceFolder
+from tests.support.sources.source_folder import SourceFolder
 
 
 def picture(format: str = "PNG", mode: str = "RGB", size: tuple[int, int] = (30, 20), **options: Any) -> bytes:

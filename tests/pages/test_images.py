@@ -22,8 +22,8 @@ from resources.errors import UndecodableImage
 from resources.pages.page import Page
 from resources.pages.pixels import images
 from resources.pages.pixels.images import MAX_PIXELS, ImageInfo, decode, inspect
-from tests.support.corpora import page_image
-from tests.support.pngs import adam7, chunk, header, rows, with_right_checksums
+from tests.support.sources.corpora import page_image
+from tests.support.sources.pngs import adam7, chunk, header, rows, with_right_checksums
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:

@@ -13,8 +13,8 @@ from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page
 from resources.states import State
 from tests.doubles.engines import UnitEmbedder
-from tests.support.corpora import page_image, pages
 from tests.support.harness import Platform, failure
+from tests.support.sources.corpora import page_image, pages
 
 SIX = pages("a_1", "a_2", "a_3", "a_4", "a_5", "a_6")
 OTHERS = pages("b_1", "b_2")

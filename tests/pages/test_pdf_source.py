@@ -20,7 +20,6 @@ import pytest
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
 from resources.pages.corpus import Corpus
-from resources.pages.corpus_place import CorpusPlace
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, rendered, shards
 from resources.pages.documents.made_page import MadePage
@@ -29,11 +28,12 @@ from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
 from resources.pages.pixels.images import decode, inspect
+from resources.pages.places.corpus_place import CorpusPlace
 from resources.states import State
-from tests.support.corpora import pages, query, write_corpus
 from tests.support.harness import Platform
-from tests.support.pdf_files import BLACK, bar, pdf, sheet
-from tests.support.source_folder import SourceFolder
+from tests.support.sources.corpora import pages, query, write_corpus
+from tests.support.sources.pdf_files import BLACK, bar, pdf, sheet
+from tests.support.sources.source_folder import SourceFolder
 
 KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
 WHITE, RED = (255, 255, 255), (255, 0, 0)

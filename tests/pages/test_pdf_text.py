@@ -11,8 +11,8 @@ from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Mark, TextLayer
 from resources.pages.pixels.images import decode
-from tests.support.corpora import page_image
-from tests.support.pdf_files import UNMAPPED, mapped_pdf, sheet, text_pdf, written
+from tests.support.sources.corpora import page_image
+from tests.support.sources.pdf_files import UNMAPPED, mapped_pdf, sheet, text_pdf, written
 
 A5 = "0 0 420 595"
 LINES = ((72, 400, "Hello world"), (72, 380, "second line"))

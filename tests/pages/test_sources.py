@@ -24,7 +24,7 @@ from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.page_reader import PageReader
 from resources.printable import quoted
-from tests.support.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
+from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
 

@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.errors import KopubError, SourceError, StoreError
-from resources.pages import fetched_files
 from resources.pages.corpus import Corpus
-from resources.pages.corpus_place import CorpusPlace
-from resources.pages.fetched_files import FetchedFiles
 from resources.pages.indexing import index
 from resources.pages.manifest import Manifest
-from resources.store import faults
+from resources.pages.places import fetched_files
+from resources.pages.places.corpus_place import CorpusPlace
+from resources.pages.places.fetched_files import FetchedFiles
+from resources.store.files import faults
+from resources.store.files.objects import Objects
 from resources.store.locks.objects import ObjectLock
-from resources.store.objects import Objects
 from tests.doubles.s3 import BUCKET, CUT, S3Double
-from tests.support.buckets import bucket
-from tests.support.corpora import page_image, pages, query, table, write_arrow, write_corpus
-from tests.support.pdf_files import sheet, text_pdf, written
-from tests.support.shared_nodes import put
+from tests.support.processes.shared_nodes import put
+from tests.support.servers.buckets import bucket
+from tests.support.sources.corpora import page_image, pages, query, table, write_arrow, write_corpus
+from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_of_two_nodes_that_index_at_once_the_second_waits(url: str, tmp_path: Pa
 
 
 def test_urls_that_nothing_opens_are_one_line():
-    from kopub_cli.index import index_source
+    from kopub_cli.make.index import index_source
 
     for wrong in ("s4://bucket/x", "s3:///"):
         with pytest.raises(KopubError, match=r"unknown protocol|names no bucket"):

@@ -16,7 +16,7 @@ from resources.vllm.running_servers import servers, stop
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.probe import probe
 from tests.cli.test_cli import run
-from tests.support.corpora import page_image, write_corpus
+from tests.support.sources.corpora import page_image, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 

@@ -10,7 +10,7 @@ import pytest
 from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
-from tests.recognition.test_deepseek_ocr import server_of
+from tests.recognition.deepseek.test_deepseek_ocr import server_of
 
 pytestmark = pytest.mark.services
 

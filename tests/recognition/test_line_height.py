@@ -18,8 +18,8 @@ from resources.recognition.vlm.line_height import line_height, scale_to_lines
 from resources.recognition.vlm.region_images import PATCH, region_image
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, says
-from tests.support.drawn import Sheet
 from tests.support.real_readings import sample_work
+from tests.support.sources.drawn import Sheet
 
 
 def prose(size: int, lines: int = 4, width: int = 1000, paper: int = 255) -> np.ndarray:

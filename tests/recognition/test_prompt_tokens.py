@@ -11,7 +11,7 @@ from resources.recognition.vlm.prompt_tokens import PromptTokens
 from resources.recognition.vlm.region_images import PATCH
 from resources.states import State
 from tests.doubles.http_double import Asked, HttpDouble, Reply, says
-from tests.recognition.test_glm_ocr import TEXT, page_of, recognizer
+from tests.recognition.glm.test_glm_ocr import TEXT, page_of, recognizer
 
 
 def counting(patch: int) -> Reply:

@@ -25,7 +25,7 @@ from resources.recognition.tesseract.table_cells import find_cells, table_html
 from resources.recognition.tesseract.tessdata import data_files, install
 from resources.states import State
 from resources.texts.plain_text import page_text
-from tests.support.drawn import PROSE, Sheet
+from tests.support.sources.drawn import PROSE, Sheet
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
 needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")

@@ -11,7 +11,7 @@ from resources.layout.regions import Region, Task
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.tesseract.tessdata import data_files, install, scripts_of
 from resources.texts.text_quality import DOUBTFUL, doubts, total
-from tests.support.drawn import Sheet
+from tests.support.sources.drawn import Sheet
 
 FONT = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
 JAPANESE = "すべてのページは一つの状態で終わります。東京の図書館で資料を調べました。"

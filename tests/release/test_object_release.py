@@ -16,14 +16,14 @@ from resources.pages.indexing import index
 from resources.release import replacing
 from resources.release.published import PublishedRelease, publish_to
 from resources.release.verify import verify
-from resources.store import faults
+from resources.store.files import faults
 from resources.store.locks import objects as object_locks
 from tests.doubles.s3 import BUCKET, S3Double
-from tests.support.buckets import bucket
-from tests.support.corpora import pages, query, write_corpus
-from tests.support.forked import CONTEXT
+from tests.support.processes.forked import CONTEXT
+from tests.support.processes.shared_nodes import MADE, Node
 from tests.support.released import contents, page_tables, release_of
-from tests.support.shared_nodes import MADE, Node
+from tests.support.servers.buckets import bucket
+from tests.support.sources.corpora import pages, query, write_corpus
 
 LIVES = 4.0
 """Seconds after which the lock of a process that was killed is taken over."""

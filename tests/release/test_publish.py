@@ -24,8 +24,8 @@ from resources.release.hub.difference import Change, Difference, commits
 from resources.release.hub.repository import HubTarget
 from resources.retrieval import run_history
 from resources.store.schemas import RETRIEVAL_SCORES
-from tests.doubles.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
-from tests.support import commands
+from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
+from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, changed, contents, front_matter, page_tables
 
 TEXTS = {"README.md", "SHA256SUMS", "manifest.json", "ATTRIBUTION.md"}
@@ -202,7 +202,9 @@ def test_killed_and_run_again_it_goes_on_where_it_was(
         "HF_HOME": str(corpus.home / "hf"),
     }
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.push_child", str(corpus.home), REPO], cwd=ROOT, env=os.environ | settings
+        [sys.executable, "-m", "tests.support.processes.push_child", str(corpus.home), REPO],
+        cwd=ROOT,
+        env=os.environ | settings,
     )
     hub.faults += [
         *([Fault(method, path, times=number - 1, meanwhile=lambda: None)] if number > 1 else []),

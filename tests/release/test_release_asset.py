@@ -15,10 +15,10 @@ from resources.config.choices.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
-from tests.doubles.writable_hub import READER, REPO, WRITER, WritableHub
-from tests.support.corpora import page_image, pages, query
+from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.harness import QUIET, STANDARD, Platform, Prepared, failure
 from tests.support.released import contents, load
+from tests.support.sources.corpora import page_image, pages, query
 
 PUSH = {"ops": {"hf_release": {"config": {"push": True}}}}
 

@@ -19,9 +19,9 @@ from resources.pages.manifest import SAMPLES
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
-from tests.doubles.writable_hub import WritableHub
-from tests.support.corpora import Page
+from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.harness import Platform
+from tests.support.sources.corpora import Page
 
 PAGES = os.environ.get("KOPUB_TEST_PAGES")
 

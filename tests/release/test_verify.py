@@ -21,8 +21,8 @@ from resources.release.dataset.parquet import write
 from resources.release.loading import count, count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
-from tests.doubles.writable_hub import WritableHub
-from tests.support import commands
+from tests.doubles.hubs.writable_hub import WritableHub
+from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of
 
 

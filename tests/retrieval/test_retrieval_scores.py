@@ -20,8 +20,8 @@ from resources.pages.page import Page
 from resources.retrieval.comparison import significant_drops
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
-from tests.support.corpora import pages, query
 from tests.support.harness import Platform, Prepared
+from tests.support.sources.corpora import pages, query
 
 IDS = [f"p_{number}" for number in range(12)]
 UPSTREAM = "*retrieval_scores"

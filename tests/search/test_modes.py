@@ -30,8 +30,8 @@ from resources.states import State
 from resources.store.table_source import CorpusCheck
 from tests.cli.test_cli import run
 from tests.search.test_search import TEXTS, TwoWayEmbedder, Typist, made, searcher, vector_table
-from tests.support.corpora import pages, query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages, query
 
 SEARCHED = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings", "query_embeddings")
 

@@ -28,9 +28,9 @@ from resources.search.search_options import Mode
 from resources.search.searcher import Searcher
 from resources.states import State
 from tests.cli.test_cli import run
-from tests.support import forked
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.processes import forked
+from tests.support.sources.corpora import pages
 
 TEXTS = {
     "a_1": "화면 밝기를 조절하려면 시스템 메뉴를 누릅니다.",

@@ -16,9 +16,9 @@ from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
 from resources.states import State
 from tests.assets.test_cpu_profile import sample
-from tests.doubles.writable_hub import REPO, WritableHub
-from tests.support.corpora import query
+from tests.doubles.hubs.writable_hub import REPO, WritableHub
 from tests.support.harness import Platform, failure
+from tests.support.sources.corpora import query
 
 PAGE = "install.ko_19"
 LOST = (3, 5, 6)

@@ -8,22 +8,22 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import survey
-from kopub_cli.plan import planned
-from kopub_cli.run import run_assets
-from kopub_cli.status import status_values
+from kopub_cli.look.status import status_values
+from kopub_cli.make.plan import planned
+from kopub_cli.make.run import run_assets
 from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import HISTORY
 from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store import footer_cache, ledger
 from resources.store.corpus_tables import TABLES
+from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
-from resources.store.objects import Objects
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import BUCKET, S3Double
-from tests.support.buckets import bucket
-from tests.support.corpora import pages
 from tests.support.harness import STANDARD, Platform
-from tests.support.two_writers import OnObjects
+from tests.support.processes.two_writers import OnObjects
+from tests.support.servers.buckets import bucket
+from tests.support.sources.corpora import pages
 
 FIRST, AGAIN, LOOK = 370, 254, 100
 """Most requests of a first run of the samples, of one that changes nothing, and of a look at all tables."""

@@ -14,13 +14,13 @@ import kopub
 from resources.pages.indexing import index
 from resources.release.export import export
 from resources.release.verify import fetched, verify
-from resources.store.uploaded_folder import uploaded
+from resources.store.files.uploaded_folder import uploaded
 from tests.doubles.s3 import BUCKET, S3Double
-from tests.support import forked
-from tests.support.buckets import bucket
-from tests.support.ceph import ceph
-from tests.support.corpora import page_image, pages, query, write_corpus
-from tests.support.shared_nodes import Node, put
+from tests.support.processes import forked
+from tests.support.processes.shared_nodes import Node, put
+from tests.support.servers.buckets import bucket
+from tests.support.servers.ceph import ceph
+from tests.support.sources.corpora import page_image, pages, query, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 

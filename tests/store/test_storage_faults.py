@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
-from resources.store import faults, ledger
+from resources.store import ledger
+from resources.store.files import faults
+from resources.store.files.objects import Objects
 from resources.store.locks import objects as object_locks
-from resources.store.objects import Objects
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import BUCKET, CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
-from tests.support.buckets import bucket
-from tests.support.corpora import pages
-from tests.support.two_writers import ASSETS, OnObjects
+from tests.support.processes.two_writers import ASSETS, OnObjects
+from tests.support.servers.buckets import bucket
+from tests.support.sources.corpora import pages
 
 TABLE = pa.table({"page_id": ["a", "b"]})
 PATIENCE = faults.PATIENCE

@@ -14,15 +14,15 @@ import pytest
 
 from resources.errors import TableBusy
 from resources.store import ledger
+from resources.store.files.objects import Objects
 from resources.store.locks.objects import ObjectLock
-from resources.store.objects import Objects
 from tests.doubles.s3 import BUCKET, S3Double
-from tests.support import two_writers
-from tests.support.buckets import bucket
-from tests.support.ceph import ceph
-from tests.support.corpora import pages
-from tests.support.forked import CONTEXT
 from tests.support.harness import Platform
+from tests.support.processes import two_writers
+from tests.support.processes.forked import CONTEXT
+from tests.support.servers.buckets import bucket
+from tests.support.servers.ceph import ceph
+from tests.support.sources.corpora import pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 

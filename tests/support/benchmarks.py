@@ -7,8 +7,8 @@ from resources.config.choices.gates import Gates
 from resources.config.configured import configured
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.readers import KnowingReader
-from tests.support.corpora import page_image
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image
 
 TEXT = "가나다라마바사아자차카타파하 12,345원 ABCDEFGHIJ"
 

@@ -30,7 +30,7 @@ from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
-from tests.support.corpora import Page, write_corpus
+from tests.support.sources.corpora import Page, write_corpus
 
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 STANDARD = GRAPH.on({"figures": Figures(), "notes": NoNotes()}).names

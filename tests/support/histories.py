@@ -16,7 +16,7 @@ import resources.pages.corpus
 from kopub_assets.graph import GRAPH
 from kopub_assets.materialize.asset import Run, ShardAsset
 from kopub_assets.materialize.checks import Problems
-from kopub_assets.materialize.provenance import SOURCE, footer_of
+from kopub_assets.materialize.metadata.provenance import SOURCE, footer_of
 from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
 from resources.errors import KopubError
 from resources.pages.indexing import index
@@ -33,8 +33,8 @@ from tests.doubles.witness_engines import (
     witnessed_text,
     witnessed_vector,
 )
-from tests.support.corpora import page_image, query, write_corpus
 from tests.support.harness import STANDARD, Platform
+from tests.support.sources.corpora import page_image, query, write_corpus
 
 TABLES = STANDARD[:-1]
 """All but the release."""

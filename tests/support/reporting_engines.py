@@ -10,9 +10,9 @@ from resources.layout.regions import Region, Task
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.served_engine import ServedEngine
 from resources.vllm.server import VLLMServer
-from tests.support.drawn import Sheet
-from tests.support.tiny_vlm import qwen_tokenizer
-from tests.support.worker_report import ReportingHandler, WorkerReport
+from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
+from tests.support.processes.worker_report import ReportingHandler, WorkerReport
+from tests.support.sources.drawn import Sheet
 
 REGION = Region(0, "text", Task.TEXT, 0.9, (10.0, 10.0, 200.0, 60.0))
 

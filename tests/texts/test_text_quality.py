@@ -9,7 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from benchmarks.text_quality import DAMAGE, REGION_DAMAGE, read_pages, text_of
+from benchmarks.reading.text_quality import DAMAGE, REGION_DAMAGE, read_pages, text_of
 from kopub_assets.parsed_texts import TEXTS_LOOK_RIGHT, boxes_of
 from resources.config.settings import ROOT
 from resources.embedding.hashed.embedder import HashedEmbedder
@@ -17,8 +17,8 @@ from resources.states import State
 from resources.texts.text_quality import DOUBTFUL, Box, doubtful, doubts, total
 from tests.cli.test_cli import run
 from tests.search.test_search import Typist
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 SAMPLES = {row["id"]: row["text"] for row in read_pages(ROOT / "samples")}
 PROSE = SAMPLES["install.ko_98"]

@@ -7,14 +7,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.plan import evaluation_lines, planned
+from kopub_cli.make.plan import evaluation_lines, planned
 from resources.config.choices.gates import Gates
 from resources.config.configured import configured
 from resources.release.card.reading import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
+from tests.support.dagster.nights import Nights
 from tests.support.harness import Platform, Prepared
-from tests.support.nights import Nights
 
 
 @pytest.fixture(scope="module")

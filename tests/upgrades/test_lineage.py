@@ -15,11 +15,11 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.store import ledger
-from resources.store.lineage_rows import LINEAGE, lineage_rows
+from resources.store.page_rows.lineage_rows import LINEAGE, lineage_rows
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader
-from tests.support.corpora import pages, query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages, query
 
 PAGES = pages("a_1", "a_2")
 TABLES = (

@@ -14,7 +14,7 @@ from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.plan import AssetPlan, Standing
 from kopub_assets.upgrades.stale_scan import Survey, survey
 from kopub_cli.display.durations import duration
-from kopub_cli.plan import in_between
+from kopub_cli.make.plan import in_between
 from resources.code_version import CodeVersion
 from resources.config.choices.upgrade_window import Upgrades
 from resources.config.configured import configured
@@ -30,8 +30,8 @@ from resources.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import Asked, HttpDouble, says
-from tests.support.corpora import page_image, pages, query
 from tests.support.harness import STANDARD, Platform, Prepared, failure
+from tests.support.sources.corpora import page_image, pages, query
 
 READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 

@@ -19,9 +19,9 @@ from kopub_assets.upgrades.sensor import NAME
 from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
-from tests.support import forked
-from tests.support.corpora import pages, query, write_corpus
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.processes import forked
+from tests.support.sources.corpora import pages, query, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -68,7 +68,7 @@ class Live:
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "tests.support.quick_daemon", "run", "-w", "workspace.yaml"]
+        command = [sys.executable, "-m", "tests.support.dagster.quick_daemon", "run", "-w", "workspace.yaml"]
         with (self.folder / "log").open("a") as log:
             daemon = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True

@@ -21,11 +21,11 @@ from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
-from tests.support import forked
-from tests.support.corpora import page_image, pages, query, write_corpus
-from tests.support.dagster_home import make_dagster_home
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.dagster.nights import SCORES, Nights, Requested
 from tests.support.harness import Platform, Prepared
-from tests.support.nights import SCORES, Nights, Requested
+from tests.support.processes import forked
+from tests.support.sources.corpora import page_image, pages, query, write_corpus
 
 SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1")]

@@ -11,12 +11,12 @@ import pytest
 
 from kopub_assets.upgrades.stale_scan import survey
 from resources.errors import StoreError
+from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
-from resources.store.objects import Objects
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
-from tests.support.corpora import pages, query
 from tests.support.harness import STANDARD, Platform
+from tests.support.sources.corpora import pages, query
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
 TABLE = ("ocr_results", "shard_00")

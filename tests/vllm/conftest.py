@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from resources.vllm.supervisor.server_state import ServerFolder
-from tests.support.stub_server import SOON, STUB, processes, until
+from tests.support.servers.stub_server import SOON, STUB, processes, until
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.server import VLLMServer
-from tests.support.pool_process import COMMAND, Endless, NoServer, ProcessNamer
+from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
 pytestmark = pytest.mark.services

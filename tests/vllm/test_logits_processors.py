@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR, RUNNER
-from tests.support.vllm_cpu import needs_vllm, program
+from tests.support.servers.vllm_cpu import needs_vllm, program
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -21,7 +21,7 @@ from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
-from tests.support.stub_server import SOON, needs_linux, processes, until
+from tests.support.servers.stub_server import SOON, needs_linux, processes, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 

@@ -26,9 +26,9 @@ from resources.vllm.flags import serve_arguments
 from resources.vllm.known_flags import listed_flags, unknown_flags
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
-from tests.support.lease_client import CLIENT
-from tests.support.tiny_vlm import save_glm_ocr, save_qwen3_vl
-from tests.support.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl
+from tests.support.processes.lease_client import CLIENT
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 

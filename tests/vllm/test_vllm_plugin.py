@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL, encoders
-from tests.support.tiny_paddleocr_vl import save_paddleocr_vl
-from tests.support.tiny_vlm import save_glm_ocr
-from tests.support.vllm_cpu import needs_vllm, program
+from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
+from tests.support.checkpoints.tiny_vlm import save_glm_ocr
+from tests.support.servers.vllm_cpu import needs_vllm, program
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from kopub_cli.serve import app
+from kopub_cli.machine.serve import app
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
@@ -35,8 +35,8 @@ from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
-from tests.support.lease_client import LeaseClient
-from tests.support.stub_server import SOON, needs_linux, processes, until
+from tests.support.processes.lease_client import LeaseClient
+from tests.support.servers.stub_server import SOON, needs_linux, processes, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 

@@ -10,8 +10,8 @@ import pytest
 from resources.config.settings import load_settings
 from tests.assets.test_cpu_profile import sample
 from tests.search.test_search_partial import PartlyBlind
-from tests.support.corpora import query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import query
 from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from resources.config.settings import ROOT
 from tests.cli.test_cli import environment_of, run_anew
-from tests.support.own_files import write_own_files
+from tests.support.sources.own_files import write_own_files
 from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import pytest
 
 from resources.config.settings import Settings
 from resources.errors import ConfigError
-from tests.support.corpora import pages
 from tests.support.harness import Platform
+from tests.support.sources.corpora import pages
 
 ENGINES: dict[str, Any] = {
     "layout": {"engine": "cpu"},

@@ -33,8 +33,8 @@ from resources.search import words
 from resources.search.search_options import Mode
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
-from tests.support.corpora import page_image, pages, query
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image, pages, query
 
 HOSTILE = "화면 <script>alert(1)</script> \"><img src=x onerror=alert(2)> {{ 7 * 7 }} & '"
 HOSTILE_TABLE = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.model_hub import ModelHub
+from tests.doubles.hubs.model_hub import ModelHub
 
 CONTENT = os.urandom(300_000)
 

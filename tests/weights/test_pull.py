@@ -17,7 +17,7 @@ from resources.doctor.finding import Finding, Level
 from resources.doctor.weights import weights
 from resources.weights.pinned import Weights
 from resources.weights.repository import snapshot_folder
-from tests.doubles.model_hub import COMMIT, ModelHub
+from tests.doubles.hubs.model_hub import COMMIT, ModelHub
 
 PIN = Weights("example/layout", COMMIT, ("layout",))
 PROFILE = """

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from resources.config.places import store_url
-from resources.pages.corpus_place import CACHE_GB
+from resources.pages.places.corpus_place import CACHE_GB
 
 
 class CorpusIndex(BaseModel):

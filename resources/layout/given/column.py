@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.pages.arrow import FILE_MAGIC, ID
-from resources.pages.corpus_place import CorpusPlace
 from resources.pages.manifest import Manifest, Shard
+from resources.pages.places.corpus_place import CorpusPlace
 from resources.printable import first_line
 
 REGIONS = "regions"

@@ -13,9 +13,9 @@ from resources.fingerprints import fingerprint
 from resources.layout.base import LayoutDetector
 from resources.layout.given.column import Named, named_regions
 from resources.layout.regions import LABELS, PageLayout, Region, Task
-from resources.pages.corpus_place import CorpusPlace
 from resources.pages.page import Page
 from resources.pages.pixels.images import inspect
+from resources.pages.places.corpus_place import CorpusPlace
 from resources.states import State
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)

@@ -13,7 +13,7 @@ from resources.pages import ids
 from resources.pages.documents import pdf, pictures
 from resources.pages.documents.pdf import is_pdf
 from resources.pages.names import natural
-from resources.pages.object_paths import ObjectPath, SourcePath, sha256_of
+from resources.pages.places.object_paths import ObjectPath, SourcePath, sha256_of
 from resources.printable import spelt
 
 _OFFICE = frozenset(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pypdfium2 import PdfDocument, PdfPage
 
-    from resources.pages.object_paths import SourcePath
+    from resources.pages.places.object_paths import SourcePath
 
 SUFFIX = ".pdf"
 DPI = 300

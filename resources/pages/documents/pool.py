@@ -23,7 +23,7 @@ from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
-from resources.pages.object_paths import SourcePath, on_disk
+from resources.pages.places.object_paths import SourcePath, on_disk
 from resources.printable import first_line
 
 PAGE_SECONDS = 600.0

@@ -9,8 +9,8 @@ from filelock import FileLock, Timeout
 
 from resources.errors import SourceError, StoreError
 from resources.files import cannot_write, replace_file
-from resources.pages.corpus_place import CorpusPlace
-from resources.pages.object_paths import ObjectPath, SourcePath
+from resources.pages.places.corpus_place import CorpusPlace
+from resources.pages.places.object_paths import ObjectPath, SourcePath
 
 FOLDER = "rendered"
 NAMES = "pages-*.parquet"

@@ -24,7 +24,7 @@ from resources.pages.documents.packing import PageRange, pack
 from resources.pages.documents.pool import DocumentPool, Failed
 from resources.pages.documents.rendered import NAMES, Rendered
 from resources.pages.manifest import Manifest
-from resources.pages.object_paths import SourcePath, on_disk
+from resources.pages.places.object_paths import SourcePath, on_disk
 from resources.parallel import ordered_map
 from resources.printable import counted, first_line
 

@@ -20,8 +20,8 @@ from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from resources.store.figure_rows import one_row_a_figure, vector_width
-from resources.store.lineage_rows import lineage_rows
+from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
+from resources.store.page_rows.lineage_rows import lineage_rows
 from resources.texts.text_quality import doubtful
 
 if TYPE_CHECKING:

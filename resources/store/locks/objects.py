@@ -21,8 +21,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from resources.errors import LockLost, StoreError, TableBusy
+from resources.store.files.objects import Objects
 from resources.store.locks.clock import now
-from resources.store.objects import Objects
 
 LIVES = 120.0
 """Seconds without a beat after which a lock is taken over: more than a storage is away that comes back in a minute."""

@@ -1,0 +1,1 @@
+"""What it takes to search, look at and give away a corpus of the reference's size."""

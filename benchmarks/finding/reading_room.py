@@ -1,0 +1,296 @@
+"""What the reading room takes over a corpus of the reference's size: time of its pages, memory, many at once.
+
+    python benchmarks/finding/reading_room.py [--pages 40781] [--at-once 500] [--folder FOLDER]
+
+A made-up corpus is written to a temporary folder, which is deleted in the end: page images, layouts, readings, texts
+and vectors of 361 documents, some pages of them lost, partly read or doubtful. The room is the command `kopub browse`
+in a process of its own, asked over HTTP. Ends with 1 where a limit is missed.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from kopub_assets.graph import GRAPH
+from resources.config.settings import Settings
+from resources.fingerprints import fingerprint
+from resources.pages.indexing import index
+from resources.retrieval.token_tables import TOKENS, made_from
+from resources.states import MADE
+from resources.store.corpus_tables import TABLES
+from resources.store.schemas import RETRIEVAL_TOKENS
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+DOCUMENTS, PER_SHARD, IMAGES, REGIONS = 361, 1166, 48, 12
+WIDTH, HEIGHT = 620, 877
+BROKEN, UNREAD, NO_LAYOUT, DOUBTFUL = 997, 499, 1499, 97
+"""Every so many pages one has bytes that are no image, one loses a region, one has no layout, one looks wrong."""
+WORDS = ["정부", "예산", "사업", "계획", "지원", "기술", "개발", "환경", "교육", "정책", "연구", "결과", "분석", "지역"]
+LIMITS = {"home": 300.0, "page": 200.0, "memory": 500.0}
+"""Milliseconds, and MB of its own: files that are mapped the system may drop."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=40_781)
+    parser.add_argument("--at-once", type=int, default=500)
+    parser.add_argument("--folder", type=Path, help="An empty folder that is kept, or one that was kept before.")
+    arguments = parser.parse_args()
+    out = Console(highlight=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        home = (arguments.folder or Path(temporary)) / "home"
+        if not home.exists():
+            started = time.perf_counter()
+            write_corpus(home.parent / "source", arguments.pages)
+            index(str(home.parent / "source"), home)
+            write_tables(Settings.of(home, PROFILE, "cpu"))
+            out.print(f"{arguments.pages:,} pages written in {time.perf_counter() - started:.0f} s")
+        sys.exit(measure(home, arguments.at_once, out))
+
+
+def write_corpus(folder: Path, pages: int) -> None:
+    """Arrow files of drawn pages, and some questions."""
+    from PIL import Image, ImageDraw
+
+    images = []
+    for seed in range(IMAGES):
+        image = Image.new("L", (WIDTH, HEIGHT), 255)
+        draw, chance = ImageDraw.Draw(image), random.Random(seed)
+        for line in range(60):
+            draw.rectangle((50, 40 + line * 13, 50 + chance.randint(100, 520), 46 + line * 13), fill=40)
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        images.append(file.getvalue())
+    (folder / "corpus").mkdir(parents=True)
+    per_document = -(-pages // DOCUMENTS)
+    for shard, start in enumerate(range(0, pages, PER_SHARD)):
+        rows = [
+            {
+                "id": f"document{number // per_document:03d}_{number % per_document + 1}",
+                "image": {"bytes": b"no image" if _every(BROKEN, number) else images[number % IMAGES], "path": None},
+            }
+            for number in range(start, min(start + PER_SHARD, pages))
+        ]
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_stream(str(folder / "corpus" / f"pages-{shard:03d}.arrow"), table.schema) as writer:
+            writer.write_table(table, 100)
+    asked = [{"id": f"q{at}", "query": f"{WORDS[at]} {WORDS[at + 1]}?", "ground_truth": []} for at in range(10)]
+    asked = [{**question, "ground_truth": ["document000_1"]} for question in asked]
+    pq.write_table(pa.Table.from_pylist(asked), folder / "qa.parquet")
+
+
+def write_tables(settings: Settings) -> None:
+    """The tables of a corpus, stamped as the assets stamp them."""
+    declared = GRAPH.declared(settings.resources)
+    chance, number = np.random.default_rng(0), 0
+    for shard in settings.corpus.manifest.keys:
+        rows = list(settings.corpus.rows(shard))
+        made = [
+            list(each) for each in zip(*(_rows(row, number + at, chance) for at, row in enumerate(rows)), strict=True)
+        ]
+        number += len(rows)
+        for table, of_table in zip((TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts), made, strict=True):
+            asset = declared[table.name]
+            content = pa.Table.from_pylist(of_table, asset.schema)
+            settings.store.write(table.name, shard, content, asset.provenance(shard).metadata(content))
+        for table in (TABLES.text_vectors, TABLES.image_vectors):
+            asset = declared[table.name]
+            content = _vectors(made[-1], asset.schema, chance)
+            settings.store.write(table.name, shard, content, asset.provenance(shard).metadata(content))
+        texts = settings.store.read(TABLES.texts.name, shard, ["page_id", "text", "state"])
+        texts = texts.filter(pc.field("state").isin(MADE))
+        settings.store.write(TOKENS, shard, _tokens(texts), made_from(texts))
+
+
+def _tokens(texts: pa.Table) -> pa.Table:
+    """The words of the texts as `retrieval_scores` leaves them; they are nouns, so none has to be analysed."""
+    words = [re.findall("|".join(WORDS), text) for text in texts["text"].to_pylist()]
+    return pa.Table.from_arrays([texts["page_id"], pa.array(words)], schema=RETRIEVAL_TOKENS)
+
+
+def _rows(row: Any, number: int, chance: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """The row of a page in each of the four tables that are no vectors."""
+    ends: dict[str, Any] = {"state": "ok", "reason": None, "fingerprint": fingerprint(row.page_id)}
+    data = bytes(row.data or b"")
+    known = {"width": WIDTH, "height": HEIGHT, "format": "PNG"}
+    if _every(BROKEN, number):
+        ends, known = {**ends, "state": "quarantined", "reason": "not an image"}, {}
+    yield {
+        "page_id": row.page_id,
+        "page_idx": row.row,
+        "doc_id": row.doc_id,
+        "page_no": row.page_no,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "n_bytes": len(data),
+        "source": row.source,
+        **known,
+        **ends,
+    }
+    if ends["state"] == "ok" and _every(NO_LAYOUT, number):
+        ends = {**ends, "state": "failed", "reason": "no layout"}
+    boxes = [] if ends["state"] != "ok" else list(_regions(chance))
+    yield {"page_id": row.page_id, "regions": [box for box, _ in boxes], **ends}
+    if boxes and _every(UNREAD, number):
+        ends = {**ends, "state": "partial", "reason": "1 of 12 regions failed"}
+    read = [
+        {
+            **{name: box[name] for name in ("index", "label", "bbox_2d")},
+            "native_label": box["label"],
+            "content": said,
+            "state": "ok",
+            "finish_reason": "stop",
+            "attempts": 1,
+        }
+        for box, said in boxes
+    ]
+    markdown = "\n\n".join(said for _, said in boxes)
+    crops = [
+        {"path": f"crops/{row.page_id}_{b['index']}.jpg", "bbox": b["bbox"], "label": "image"} for b, _ in boxes[-1:]
+    ]
+    yield {
+        "page_id": row.page_id,
+        "page_idx": row.row,
+        "regions": read,
+        "markdown": markdown,
+        "image_crops": crops,
+        "crop_images": [b"" for _ in crops],
+        **ends,
+    }
+    doubt = 0.8 if boxes and _every(DOUBTFUL, number) else 0.0
+    doubts = ["12% of the characters are broken"] if doubt else []
+    yield {"page_id": row.page_id, "text": markdown, "n_chars": len(markdown), "doubt": doubt, "doubts": doubts, **ends}
+
+
+def _regions(chance: np.random.Generator) -> Iterator[tuple[dict[str, Any], str]]:
+    for at in range(REGIONS):
+        label = "table" if at == 5 else "image" if at == REGIONS - 1 else "text"
+        box = (60.0, 70.0 * at, 560.0, 70.0 * at + 60)
+        words = chance.choice(WORDS, 15).tolist()
+        cells = "".join(
+            f"<tr><td>{one}</td><td>{two}</td></tr>" for one, two in zip(words[::2], words[1::2], strict=False)
+        )
+        said = f"<table>{cells}</table>" if label == "table" else "" if label == "image" else " ".join(words)
+        grid = [97, round(80 * at), 903, round(80 * at) + 68]
+        task = "table" if label == "table" else "skip" if label == "image" else "text"
+        yield {"index": at, "label": label, "task": task, "score": 0.9, "bbox": box, "bbox_2d": grid}, said
+
+
+def _vectors(texts: list[dict[str, Any]], schema: pa.Schema, chance: np.random.Generator) -> pa.Table:
+    width = schema.field("vector").type.list_size
+    matrix = chance.standard_normal((len(texts), width), np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(matrix.astype(np.float16).ravel()), width)
+    kept = [{name: text[name] for name in ("page_id", "state", "reason", "fingerprint")} for text in texts]
+    table = pa.Table.from_pylist([{**row, "vector": None} for row in kept], schema)
+    return table.set_column(schema.get_field_index("vector"), schema.field("vector"), column)
+
+
+def _every(pages: int, number: int) -> bool:
+    return number % pages == pages - 1
+
+
+def measure(home: Path, at_once: int, out: Console) -> int:
+    """Print what the room takes; 1 where a limit is missed."""
+    environment = {**os.environ, "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
+    started = time.perf_counter()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            url = server.stdout.readline().split()[0]
+            out.print(f"serves after {time.perf_counter() - started:.1f} s, {_memory(server.pid)}")
+            missed = asyncio.run(_asked(url, at_once, server.pid, out))
+        finally:
+            server.terminate()
+    return int(missed)
+
+
+async def _asked(url: str, at_once: int, pid: int, out: Console) -> bool:
+    """Ask for everything that the room shows, one by one and many at once; whether a limit was missed."""
+    chance = random.Random(0)
+    ids = [f"document{chance.randrange(DOCUMENTS):03d}_{chance.randrange(1, 100)}" for _ in range(60)]
+    kinds = {
+        "home": ["/"] * 20,
+        "documents": [f"/documents?part={at}" for at in range(1, 8)],
+        "document": [f"/document?id=document{at:03d}" for at in range(0, 360, 24)],
+        "page": [f"/page?id={page_id}" for page_id in ids],
+        "page, markdown": [f"/page?id={page_id}&view=markdown" for page_id in ids],
+        "page, lineage": [f"/page?id={page_id}&view=history" for page_id in ids],
+        "page, in a list": [f"/page?id={page_id}&walk=doubtful" for page_id in ids],
+        "doubtful": [f"/pages?kind=doubtful&part={at}" for at in range(1, 10)],
+        "figures": [f"/figures?part={at}" for at in range(1, 400, 40)],
+        "thumbnail": [f"/picture?id={page_id}&size=thumb" for page_id in ids],
+        "full size": [f"/picture?id={page_id}&size=full" for page_id in ids],
+    }
+    searches = {
+        "search by vectors": [f"/search?q={word}&mode=text" for word in WORDS],
+        "search by words": [f"/search?q={word}&mode=bm25" for word in WORDS],
+    }
+    missed = False
+    limits = httpx.Limits(max_connections=at_once)
+    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+        for kind, paths in kinds.items():
+            missed |= await _timed(client, kind, paths, out) > LIMITS.get(kind, np.inf)
+        paths = [kinds[kind][at % len(kinds[kind])] for at, kind in zip(range(at_once), cycle(kinds), strict=False)]
+        started = time.perf_counter()
+        answers = await asyncio.gather(*(client.get(path) for path in paths))
+        wall = time.perf_counter() - started
+        broken = [answer.status_code for answer in answers if answer.status_code not in (200, 404)]
+        out.print(f"{at_once} at once: all answered in {wall:.1f} s, {len(broken)} with an error; {_memory(pid)}")
+        missed |= bool(broken)
+        # Searching loads an engine and, for words, the analyser of Korean, which takes 250 MB wherever it is used.
+        for kind, paths in searches.items():
+            await _timed(client, kind, paths, out)
+            out.print(f"after it: {_memory(pid)}")
+        missed |= _megabytes(pid)["own"] > LIMITS["memory"]
+    return missed
+
+
+async def _timed(client: httpx.AsyncClient, kind: str, paths: Sequence[str], out: Console) -> float:
+    """The 95th percentile of what the addresses take, in ms. Raises `httpx.HTTPStatusError`."""
+    took = []
+    for path in paths:
+        started = time.perf_counter()
+        answer = await client.get(path)
+        took.append(1000 * (time.perf_counter() - started))
+        # Of a page that is made without a picture there is none.
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            answer.raise_for_status()
+    p50, p95 = float(np.median(took)), float(np.quantile(took, 0.95))
+    out.print(f"{kind:<18} first {took[0]:5.0f} ms, p50 {p50:6.1f}, p95 {p95:6.1f}, worst {max(took):5.0f}")
+    return p95
+
+
+def _memory(pid: int) -> str:
+    return "memory " + ", ".join(f"{name} {value:.0f} MB" for name, value in _megabytes(pid).items())
+
+
+def _megabytes(pid: int) -> dict[str, float]:
+    """MB of a process: its own, and of files that are mapped, which the system may drop; and the most it ever had."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    keys = (("own", "RssAnon"), ("mapped", "RssFile"), ("peak", "VmHWM"))
+    return {name: int(lines[key].split()[0]) / 1024 for name, key in keys}
+
+
+if __name__ == "__main__":
+    main()

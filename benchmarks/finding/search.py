@@ -1,0 +1,235 @@
+"""What a search takes over a corpus of the reference's size: time, memory, and what it finds.
+
+    python benchmarks/finding/search.py [--pages 40781] [--dim 2048] [--queries 50]
+
+Pages are made up: vectors about the centres of 361 documents, and text. The tables are written to a
+temporary folder; questions are random directions near a page, and sentences for the whole way from
+words to passages. The plain way is NumPy, float32, one product. Two threads at most.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "2"
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+
+from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.pages.manifest import shard_key
+from resources.retrieval.token_tables import TOKENS, made_from
+from resources.search.nearest import Vectors
+from resources.search.search_options import Mode, Where
+from resources.search.searcher import Searcher
+from resources.search.vector_lookup import VECTORS
+from resources.store.page_rows.lineage_rows import MADE_WITH
+from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
+from resources.store.shard_store import ShardStore
+
+DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
+WORDS = [
+    "정부",
+    "예산",
+    "사업",
+    "계획",
+    "지원",
+    "기술",
+    "개발",
+    "환경",
+    "교육",
+    "정책",
+    "연구",
+    "결과",
+    "분석",
+    "지역",
+    "산업",
+]
+ASSET = VECTORS[Mode.TEXT]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=40_781)
+    parser.add_argument("--dim", type=int, default=2048)
+    parser.add_argument("--queries", type=int, default=50)
+    arguments = parser.parse_args()
+    out = Console(highlight=False)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(Path(folder), arguments, out)
+
+
+def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
+    chance = np.random.default_rng(0)
+    store = ShardStore(url=str(folder / "store"))
+    shards = [shard_key(at) for at in range(-(-arguments.pages // PER_SHARD))]
+    centres = chance.standard_normal((DOCUMENTS, arguments.dim), np.float32)
+    questions: list[np.ndarray] = []
+    for at, shard in enumerate(shards):
+        count = min(PER_SHARD, arguments.pages - at * PER_SHARD)
+        vectors = unit(centres[chance.integers(DOCUMENTS, size=count)] + noise(chance, count, arguments.dim))
+        write(store, shard, vectors, chance)
+        near = vectors[: -(-arguments.queries // len(shards))]
+        questions += list(unit(near + 0.5 * noise(chance, len(near), arguments.dim) / arguments.dim**0.5))
+    questions = questions[: arguments.queries]
+    embedder = HashedEmbedder(dim=arguments.dim)
+
+    # In a process of its own, as what it frees would count below.
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        made = pool.submit(make, store.url, shards, arguments.dim, folder).result()
+    out.print(f"{arguments.pages:,} vectors of {arguments.dim}: made from the tables in {made[0]:.1f} s")
+    out.print(f"texts of their pages: made from the tables in {made[1]:.1f} s")
+    out.print(f"their words: found in one shard and indexed in {made[2]:.1f} s; indexed alone in {made[3]:.1f} s")
+    pa.default_memory_pool().release_unused()
+    before = memory()
+    started = time.perf_counter()
+    searcher, vectors = opened(store, shards, embedder, folder)
+    out.print(f"opened again in {since(started):.2f} s")
+    out.print(f"nearest {TOP}: {timed(lambda query: vectors.nearest(query, TOP), questions)}")
+    out.print(f"memory for it: {grown(before)}")
+    sentences = [" ".join(chance.choice(WORDS, 4)) for _ in questions]
+    for shard in shards:
+        searcher.page(shard, f"{shard}_1")
+    for mode in (Mode.TEXT, Mode.BM25, Mode.FUSION):
+        searcher.search(sentences[0], mode=mode)
+        asked = timed(lambda query, mode=mode: searcher.search(query, mode=mode), sentences)
+        out.print(f"words to pages with passages by {mode}: {asked}; memory {grown(before)}")
+    tables = Where(has_table=True, documents=frozenset(searcher.documents[:9]))
+    searcher.search(sentences[0], mode=Mode.FUSION, where=tables)
+    asked = timed(lambda query: searcher.search(query, mode=Mode.FUSION, where=tables), sentences)
+    out.print(f"the same of nine documents, with a table: {asked}")
+
+    matrix = np.concatenate([shard.matrix for shard in vectors.shards]).astype(np.float32)
+    ids = [page for shard in vectors.shards for page in shard.table["page_id"].to_pylist()]
+
+    def plain(query: np.ndarray) -> list[str]:
+        scores = matrix @ query
+        best = np.argpartition(scores, -TOP)[-TOP:]
+        return [ids[row] for row in best[np.argsort(-scores[best])]]
+
+    out.print(f"the plain way: {timed(plain, questions)}, {matrix.nbytes / 1e6:.0f} MB of float32")
+    out.print(f"recall@{TOP} against it: {recall(vectors, questions, plain):.4f}")
+
+
+def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float, float, float]:
+    """Make all that a search keeps; seconds for the vectors, the texts, the words, and their index by itself."""
+    started = time.perf_counter()
+    searcher, _ = opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)
+    vectors = since(started)
+    for shard in shards:
+        searcher.page(shard, "")
+    texts = since(started) - vectors
+    searcher.words()
+    words = since(started) - vectors - texts
+    for path in (folder / "search" / "words").glob("*.arrow"):
+        path.unlink()
+    opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)[0].words()
+    return vectors, texts, words, since(started) - vectors - texts - words
+
+
+def opened(store: ShardStore, shards: Sequence[str], embedder: Any, folder: Path) -> tuple[Searcher, Vectors]:
+    searcher = Searcher(store, shards, embedder, "cpu", folder / "search")
+    return searcher, searcher.vectors(Mode.TEXT)
+
+
+def recall(vectors: Vectors, questions: Sequence[np.ndarray], plain: Callable[[np.ndarray], list[str]]) -> float:
+    shares = [
+        len({near.page_id for near in vectors.nearest(query, TOP)} & set(plain(query))) / TOP for query in questions
+    ]
+    return float(np.mean(shares))
+
+
+def noise(chance: np.random.Generator, count: int, dim: int) -> np.ndarray:
+    return chance.standard_normal((count, dim), np.float32)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.Generator) -> None:
+    """The tables of a shard that a search reads, of pages with ten paragraphs."""
+    page_ids = [f"{shard}_{row + 1}" for row in range(len(vectors))]
+    same = {"state": "ok", "reason": None, "fingerprint": ""}
+    rows = [{"page_id": page_id, **same, "vector": None} for page_id in page_ids]
+    table = pa.Table.from_pylist(rows, page_embeddings(vectors.shape[1]))
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), vectors.shape[1])
+    made_with = json.dumps({"engines": [HashedEmbedder(dim=vectors.shape[1]).recipe()]})
+    stamp = {"recipe": shard, MADE_WITH: made_with}
+    store.write(ASSET, shard, table.set_column(1, table.schema.field(1), column), stamp)
+    known = {"format": "PNG", "width": 2480, "height": 3508, "sha256": "", "source": shard, "doc_id": shard}
+    raw = [
+        {"page_id": page_id, "page_idx": row, "page_no": row + 1, **known, **same}
+        for row, page_id in enumerate(page_ids)
+    ]
+    store.write("raw_pages", shard, pa.Table.from_pylist(raw, RAW_PAGES), {"recipe": shard})
+    read = [
+        {"page_id": page_id, "page_idx": row, "regions": regions(chance), **same}
+        for row, page_id in enumerate(page_ids)
+    ]
+    store.write("ocr_results", shard, pa.Table.from_pylist(read, OCR_RESULTS), {"recipe": shard})
+    texts = [" ".join(region["content"] for region in row["regions"]) for row in read]
+    parsed = [
+        {"page_id": page_id, "text": text, "n_chars": len(text), **same}
+        for page_id, text in zip(page_ids, texts, strict=True)
+    ]
+    table = pa.Table.from_pylist(parsed, PARSED_TEXTS)
+    store.write("parsed_texts", shard, table, {"recipe": shard})
+    if shard != shard_key(0):
+        # As retrieval_scores leaves them; the words of the first shard are found by the search.
+        searched = table.select(["page_id", "text", "state"])
+        tokens = pa.table({"page_id": page_ids, "tokens": [text.split() for text in texts]}, RETRIEVAL_TOKENS)
+        store.write(TOKENS, shard, tokens, made_from(searched))
+
+
+def regions(chance: np.random.Generator) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": at,
+            "label": "table" if at == 0 else "text",
+            "native_label": "text",
+            "state": "ok",
+            "finish_reason": "stop",
+            "attempts": 1,
+            "seconds": 0.0,
+            "bbox_2d": [100, 80 * at, 900, 80 * at + 70],
+            "content": " ".join(chance.choice(WORDS, 30)),
+        }
+        for at in range(REGIONS)
+    ]
+
+
+def timed(search: Callable[[Any], object], queries: Sequence[Any]) -> str:
+    walls, spent = [], time.process_time()
+    for query in queries:
+        started = time.perf_counter()
+        search(query)
+        walls.append(1000 * since(started))
+    cpu = 1000 * (time.process_time() - spent) / len(queries)
+    return f"p50 {np.median(walls):.1f} ms, p95 {np.quantile(walls, 0.95):.1f} ms, {cpu:.1f} CPU ms"
+
+
+def since(started: float) -> float:
+    return time.perf_counter() - started
+
+
+def grown(before: dict[str, float]) -> str:
+    return ", ".join(f"{name} {now - before[name]:+.0f} MB" for name, now in memory().items())
+
+
+def memory() -> dict[str, float]:
+    """MB of this process: its own, and of files that are mapped, which the system may drop."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {name: int(lines[key].split()[0]) / 1024 for name, key in (("own", "RssAnon"), ("mapped", "RssFile"))}
+
+
+if __name__ == "__main__":
+    main()

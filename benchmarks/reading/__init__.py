@@ -1,0 +1,1 @@
+"""What is read, how well, and what that costs without a card."""

@@ -1,0 +1,117 @@
+"""What the cpu profile reads and what it costs: error rates with intervals, CPU seconds, retrieval.
+
+    python benchmarks/reading/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
+
+An evaluation as `kopub evaluate NAME FOLDER` makes it (default: the pages of the samples with the text of their PDFs),
+with one thread, so that CPU seconds are those of one core. With `--home` it goes on where it was stopped; only a run
+that reads every page says what one costs. Where the folder has `qa.parquet`, retrieval ranks the text vectors of all
+pages by dot product with each query's.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_THREAD_LIMIT"] = "1"
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from kopub_assets.build import build_assets
+from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
+from kopub_cli.display.evaluation_progress import reading
+from kopub_cli.display.evaluation_report import show
+from resources.config.settings import Settings
+from resources.evaluation.runs.home import Asked
+from resources.store.corpus_tables import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = {
+    "layout": {"engine": "cpu", "threads": 1},
+    "recognition": {"engine": "tesseract", "threads": 1},
+    "embedding": {"engine": "hashed"},
+}
+WORST = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "samples")
+    parser.add_argument("--benchmark", default="texts", help="name of a benchmark of `kopub evaluate`")
+    parser.add_argument("--limit", type=int, help="only the first SAMPLES by the hash of their ids")
+    parser.add_argument("--home", type=Path, help="keep what was read here")
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Asked(arguments.benchmark, arguments.folder, arguments.limit)
+        measure(asked, Settings.of(arguments.home or Path(folder), PROFILE, "cpu"), Console())
+
+
+def measure(asked: Asked, settings: Settings, console: Console) -> None:
+    known = prepared(asked, settings.home)
+    moved = settings_in(settings, asked)
+    begun = any(moved.store.published(table.name) for table in TABLES)
+    started = time.process_time()
+    with reading(moved, console):
+        evaluated = evaluate(moved, build_assets)
+    seconds = time.process_time() - started
+    show(known, [evaluated], console)
+    console.print(pages_table(evaluated))
+    if not begun:
+        console.print(f"{seconds / len(known.benchmark.samples):.2f} CPU s a page, Dagster, store and scorers included")
+    questions = asked.folder / "qa.parquet"
+    if questions.is_file():
+        console.print(retrieval_table(texts_of(moved), pq.read_table(questions).to_pylist()))
+
+
+def pages_table(evaluated: Evaluated) -> Table:
+    """How the character error rate is spread over the pages, and the worst of them."""
+    errors = {row["sample"]: row["value"] for row in of_metric(evaluated.run.table, "cer")}
+    table = Table("page", "error rate", title=f"{len(errors)} pages")
+    for name, share in (("median", 50), ("p90", 90)):
+        table.add_row(name, f"{np.percentile(list(errors.values()), share):.4f}" if errors else "")
+    for page in sorted(errors, key=lambda page: -errors[page])[:WORST]:
+        table.add_row(page, f"{errors[page]:.4f}")
+    return table
+
+
+def of_metric(run: pa.Table, metric: str) -> list[dict[str, Any]]:
+    return [row for row in run.to_pylist() if row["metric"] == metric and row["value"] is not None]
+
+
+def texts_of(settings: Settings) -> dict[str, str]:
+    """The text of every page that was read."""
+    tables = [settings.store.read(TABLES.texts.name, key) for key in settings.corpus.manifest.keys]
+    return {row["page_id"]: row["text"] or "" for table in tables for row in table.to_pylist()}
+
+
+def retrieval_table(texts: Mapping[str, str], questions: Sequence[dict[str, Any]]) -> Table:
+    from resources.embedding.hashed.embedder import HashedEmbedder
+
+    embedder = HashedEmbedder()
+    pages = {e.id: e.vector for e in embedder.embed_texts(texts.items()) if e.vector is not None}
+    queries = {e.id: e.vector for e in embedder.embed_queries((q["id"], q["query"]) for q in questions)}
+    ids, matrix = list(pages), np.stack(list(pages.values()))
+    ranks = []
+    for question in questions:
+        vector = queries[question["id"]]
+        if vector is None or not set(question["ground_truth"]) & pages.keys():
+            continue
+        ranked = [ids[position] for position in np.argsort(-(matrix @ vector), kind="stable")]
+        ranks.append(min(ranked.index(page_id) for page_id in question["ground_truth"] if page_id in pages))
+    table = Table("recall", "", title=f"{len(ranks)} queries over {len(ids)} pages")
+    for depth in (1, 5, 10):
+        table.add_row(f"@{depth}", f"{np.mean([rank < depth for rank in ranks]):.3f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""Layout measured: post-processing anywhere; the model and pages/s from encoded bytes on a CUDA GPU.
+
+    python -m benchmarks.reading.layout                        # full-size random weights, pages from samples/
+    python -m benchmarks.reading.layout --weights FOLDER       # a real checkpoint
+
+Every page that is timed is unique. Random weights take as long as real ones, apart from the number of boxes.
+"""
+
+import argparse
+import io
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resources.layout.pp_doclayout.postprocess import make_rules, postprocess
+from resources.layout.regions import LABELS
+from resources.pages.pixels.images import decode
+from tests.support.scalar_postprocess import Settings, scalar_postprocess
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from resources.layout.pp_doclayout.detector import PPDocLayout
+
+WIDTH, HEIGHT = 2480, 3508
+Row = tuple[str, str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, help="checkpoint folder (default: random, full size)")
+    parser.add_argument("--pages", type=Path, default=Path("samples/corpus"), help="folder of Arrow files with pages")
+    parser.add_argument("--count", type=int, default=512, help="unique pages to make of them")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16"])
+    arguments = parser.parse_args()
+
+    print(f"{'what':58} result")
+    show(postprocessing())
+    if not gpu():
+        print("no CUDA GPU here: the model and the pipeline are not measured")
+        return
+    with TemporaryDirectory() as folder:
+        weights = arguments.weights or random_weights(Path(folder))
+        show(model_alone(weights, arguments.batch, arguments.dtype))
+        pages = unique_pages(arguments.pages, arguments.count)
+        show(pipeline(weights, pages, arguments.batch, arguments.dtype))
+
+
+def show(rows: Sequence[Row]) -> None:
+    for what, result in rows:
+        print(f"{what:58} {result}", flush=True)
+
+
+def gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def postprocessing() -> list[Row]:
+    """Vectorised against scalar on pages of 120 boxes over the threshold, medians of CPU time."""
+    rules = make_rules(
+        threshold=0.3,
+        thresholds={},
+        nms_same=0.6,
+        nms_different=0.98,
+        containment=Settings().containment,
+        unclip={},
+    )
+    rng = np.random.default_rng(0)
+    slow, fast = [], []
+    for _ in range(10):
+        scores, boxes, votes = page_of_boxes(rng, 120)
+        plain = scores.tolist(), boxes.tolist(), votes.tolist()
+        slow.append(cpu_seconds(lambda plain=plain: scalar_postprocess(*plain, WIDTH, HEIGHT, Settings()), 1))
+        fast.append(cpu_seconds(lambda s=scores, b=boxes, v=votes: postprocess(s, b, v, WIDTH, HEIGHT, rules), 20))
+    scalar, vector = statistics.median(slow), statistics.median(fast)
+    return [
+        ("post-processing, 120 boxes, scalar", f"{scalar * 1e3:.1f} ms a page"),
+        ("post-processing, 120 boxes, vectorised", f"{vector * 1e3:.2f} ms a page, {scalar / vector:.0f} times faster"),
+    ]
+
+
+def page_of_boxes(rng: np.random.Generator, count: int) -> "tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
+    """Scores (300, 25), boxes (300, 4) and votes (300,) of a page of text lines and blocks."""
+    scores = rng.uniform(0, 0.05, (300, len(LABELS))).astype(np.float32)
+    scores[np.arange(count), rng.integers(0, len(LABELS), count)] = rng.uniform(0.35, 0.99, count)
+    sizes = np.column_stack([rng.uniform(0.05, 0.4, 300), rng.uniform(0.01, 0.08, 300)])
+    boxes = np.column_stack([rng.uniform(0.1, 0.9, (300, 2)), sizes]).astype(np.float32)
+    return scores, boxes, rng.permutation(300).astype(np.float32)
+
+
+def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
+    work()
+    started = time.process_time()
+    for _ in range(repeat):
+        work()
+    return (time.process_time() - started) / repeat
+
+
+def random_weights(folder: Path) -> Path:
+    """The full-size network with random weights, its classes shifted until about 40 boxes a page pass."""
+    import torch
+    from transformers import PPDocLayoutV3Config, PPDocLayoutV3ForObjectDetection
+
+    from tests.support.checkpoints.tiny_checkpoints import lively
+
+    config = PPDocLayoutV3Config(
+        id2label=dict(enumerate(LABELS)), label2id={label: i for i, label in enumerate(LABELS)}
+    )
+    network: Any = lively(PPDocLayoutV3ForObjectDetection(config), gain=1.0)
+    network.cuda()
+    pixels = torch.rand(2, 3, 800, 800, device="cuda")
+    with torch.inference_mode():
+        logits = network(pixels).logits.flatten(1).sort(1, descending=True).values
+        shift = np.log(0.3 / 0.7) - float(logits[:, 40].mean())
+    with torch.no_grad():
+        network.model.decoder.class_embed.bias += shift
+    network.cpu().save_pretrained(folder)
+    return folder
+
+
+def stock(weights: Path) -> Any:
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    network: Any = PPDocLayoutV3ForObjectDetection.from_pretrained(weights)
+    return network.eval().cuda()
+
+
+def stock_alone(weights: Path, pixels: Any, dtype: str) -> Row:
+    import torch
+
+    precision = getattr(torch, dtype)
+    network, scaled = stock(weights).to(precision), (pixels.permute(0, 3, 1, 2).float() / 255).to(precision)
+    return f"model, {len(pixels)} pages, stock, {dtype} eager", gpu_time(lambda: network(scaled))
+
+
+def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
+    """Milliseconds a batch with the pages on the GPU already, medians of 10."""
+    import torch
+
+    from resources.layout.pp_doclayout.model import PageModel, load
+
+    pixels = torch.randint(0, 256, (batch, 800, 800, 3), dtype=torch.uint8, device="cuda")
+    rows = [stock_alone(weights, pixels, "float32"), stock_alone(weights, pixels, dtype)]
+    for compiled in (False, True):
+        torch.cuda.empty_cache()
+        model = PageModel(
+            load(str(weights), ""), device="cuda", dtype=dtype, compiled=compiled, batch_size=batch, polygons=False
+        )
+        # cuDNN remembers by thread which algorithms to use: a new thread has learnt nothing from the stock model.
+        with ThreadPoolExecutor(1) as thread:
+            started = time.perf_counter()
+            thread.submit(gpu_time, partial(model.run, pixels), 1).result()
+            first = time.perf_counter() - started
+            result = thread.submit(gpu_time, partial(model.run, pixels)).result()
+        name = f"model, {batch} pages, ours, {dtype} {'compiled' if compiled else 'eager'}"
+        rows.append((name, f"{result}, first call {first:.0f} s, fallbacks: {', '.join(model.fallbacks) or '-'}"))
+    return rows
+
+
+def gpu_time(work: Callable[[], object], repeat: int = 13) -> str:
+    """Median over all but the first three calls."""
+    import torch
+
+    times = []
+    torch.cuda.reset_peak_memory_stats()
+    with torch.inference_mode():
+        for _ in range(repeat):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            work()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+    peak = torch.cuda.max_memory_allocated() / 1e9
+    return f"{statistics.median(times[3:] or times):.1f} ms, memory peak {peak:.1f} GB"
+
+
+def unique_pages(folder: Path, count: int) -> list[bytes]:
+    """PNG pages of 2480x3508, each with a patch of noise of its own."""
+    import cv2
+
+    originals = [cv2.resize(decode(data), (WIDTH, HEIGHT)) for data in stored(folder)]
+
+    def made(i: int) -> bytes:
+        page = originals[i % len(originals)].copy()
+        rng = np.random.default_rng(i)
+        y, x = rng.integers(0, HEIGHT - 100), rng.integers(0, WIDTH - 100)
+        page[y : y + 100, x : x + 100] = rng.integers(0, 256, (100, 100, 3))
+        return cv2.imencode(".png", page, [cv2.IMWRITE_PNG_COMPRESSION, 6])[1].tobytes()
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(made, range(count)))
+
+
+def stored(folder: Path) -> list[bytes]:
+    """The encoded pages of a folder of Arrow files as `datasets` writes them."""
+    import pyarrow as pa
+
+    files = sorted(folder.glob("*.arrow"))
+    if not files:
+        raise SystemExit(f"no Arrow file in {folder}; name a folder of pages with --pages")
+    return [page["bytes"] for file in files for page in pa.ipc.open_stream(file).read_all()["image"].to_pylist()]
+
+
+def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
+    """From encoded bytes to regions: the plain way, the host's part alone, and the resource."""
+    from resources.layout.pp_doclayout.detector import PPDocLayout
+
+    size = statistics.mean(len(page) for page in pages) / 1e6
+    rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
+    rows.append(("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48])))
+    rows.append(("decode and resize alone", host_alone(pages)))
+    settings = {"repo": str(weights), "dtype": dtype, "batch_size": batch}
+    eager = PPDocLayout.model_validate({**settings, "compile": False})
+    rows += resource_way("resource, PNG, eager", eager, pages[:batch], pages[batch:])
+    detector = PPDocLayout.model_validate(settings)
+    rows += resource_way("resource, PNG, compiled", detector, pages[:batch], pages[batch:])
+    jpegs = [as_jpeg(page) for page in pages[: 4 * batch]]
+    rows += resource_way("resource, JPEG by OpenCV", detector, jpegs[:batch], jpegs[batch:])
+    detector = detector.model_copy(update={"gpu_jpeg": True})
+    rows += resource_way("resource, JPEG by nvJPEG", detector, jpegs[:batch], jpegs[batch:])
+    return rows
+
+
+def as_jpeg(page: bytes) -> bytes:
+    import cv2
+
+    return cv2.imencode(".jpg", decode(page))[1].tobytes()
+
+
+def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
+    import torch
+    from PIL import Image
+    from transformers.models.pp_doclayout_v3.image_processing_pp_doclayout_v3 import PPDocLayoutV3ImageProcessor
+
+    network, processor = stock(weights), PPDocLayoutV3ImageProcessor()
+    started = time.perf_counter()
+    for i in range(0, len(pages), 8):
+        images = [Image.open(io.BytesIO(page)).convert("RGB") for page in pages[i : i + 8]]
+        with torch.inference_mode():
+            outputs = network(**processor(images=images, return_tensors="pt").to("cuda"))
+        scores, boxes = outputs.logits.sigmoid().cpu().tolist(), outputs.pred_boxes.cpu().tolist()
+        ranks = processor._get_order_seqs(outputs.order_logits).cpu().tolist()
+        for page, image in enumerate(images):
+            scalar_postprocess(scores[page], boxes[page], ranks[page], *image.size, Settings())
+    return f"{len(pages) / (time.perf_counter() - started):.1f} pages/s"
+
+
+def host_alone(pages: Sequence[bytes]) -> str:
+    from resources.layout.pp_doclayout.preprocess import prepare
+    from resources.pages.page import Page
+    from resources.parallel import bounded_map
+
+    threads = os.cpu_count() or 1
+    started = time.perf_counter()
+    inputs = (Page(str(i), page) for i, page in enumerate(pages))
+    busy = sum(page.seconds for page in bounded_map(lambda page: prepare(page, False), inputs, threads))
+    rate = len(pages) / (time.perf_counter() - started)
+    return f"{rate:.0f} pages/s on {threads} threads, {busy / len(pages) * 1e3:.0f} ms each on its thread"
+
+
+def resource_way(name: str, detector: "PPDocLayout", warm: Sequence[bytes], pages: Sequence[bytes]) -> list[Row]:
+    """Pages/s once the model runs; loading, compiling, tuning and the first batch are a row of their own."""
+    import torch
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start_up, _ = detected(detector, warm)
+    seconds, regions = detected(detector, pages)
+    report = detector.report()
+    each = {stage: float(report[f"seconds_{stage}"]) / len(pages) for stage in ("decode", "copy", "model", "post")}
+    limits = {
+        "decode": (os.cpu_count() or 1) / each["decode"],
+        "GPU": 1 / (each["copy"] + each["model"]),
+        "post": 1 / each["post"],
+    }
+    slowest = min(limits, key=lambda stage: limits[stage])
+    stages = ", ".join(f"{stage} {value * 1e3:.2f}" for stage, value in each.items())
+    rate = f"{len(pages) / seconds:.0f} pages/s over {len(pages)} pages"
+    return [
+        (name, f"{rate}, {regions / len(pages):.0f} regions a page, fallbacks: {report['fallbacks'] or '-'}"),
+        ("  before that: load, compile, tune, first batch", f"{start_up:.1f} s for {len(warm)} pages"),
+        ("  ms a page (decode: of one thread)", f"{stages}; peak {report['gpu_memory_peak_gb']} GB"),
+        ("  limiting stage", f"{slowest} at {limits[slowest]:.0f} pages/s"),
+    ]
+
+
+def detected(detector: "PPDocLayout", pages: Sequence[bytes]) -> tuple[float, int]:
+    """Seconds taken and regions found."""
+    from resources.pages.page import Page
+
+    started = time.perf_counter()
+    regions = sum(len(layout.regions) for layout in detector.detect(Page(str(i), p) for i, p in enumerate(pages)))
+    return time.perf_counter() - started, regions
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands that give away what was made."""

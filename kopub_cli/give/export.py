@@ -1,0 +1,95 @@
+"""`kopub export`: everything as plain files, or its documents as markdown or DoclingDocuments."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kopub_cli.indexed_corpus import open_settings, require_indexed
+from resources.config.places import store_url
+from resources.errors import ConfigError
+from resources.urls import is_url
+
+if TYPE_CHECKING:
+    from resources.config.settings import Settings
+    from resources.documents_out.folder import DocumentsOut
+
+
+def export(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder or URL, or that of an earlier export.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="One markdown file a document, with pictures.")] = False,
+    docling: Annotated[bool, typer.Option("--docling", help="One DoclingDocument a document, with pictures.")] = False,
+) -> None:
+    """Write everything as JSON lines, NumPy arrays and picture files; or the documents, as markdown or for docling."""
+    settings = open_settings()
+    formats = [name for name, wanted in (("markdown", markdown), ("docling", docling)) if wanted]
+    if formats:
+        from resources.documents_out.folder import MARKER as OF_DOCUMENTS
+
+        with _made(folder, OF_DOCUMENTS) as out:
+            documents = _documents(settings, out, formats)
+        _say(_shown(folder), documents)
+        return
+    from kopub_assets.graph import GRAPH
+    from resources.release.base import ASSETS
+    from resources.release.export import MARKER as OF_TABLES
+    from resources.release.export import export as export_tables
+    from resources.store.corpus_tables import FIGURE_TABLES
+
+    keys = settings.corpus.manifest.keys
+    wanted = [table.name for table in FIGURE_TABLES if table.name in GRAPH.on(settings.resources).names]
+    figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
+    require_indexed(settings, [*ASSETS, *figures])
+    with _made(folder, OF_TABLES) as out:
+        done = export_tables(settings.store, keys, out, figures)
+    vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
+    typer.echo(f"{_shown(folder)}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
+
+
+@contextmanager
+def _made(folder: str, marker: str) -> Iterator[Path]:
+    """The folder to write into: `folder` itself, or one that is uploaded in the end. Raises `ConfigError`."""
+    if not is_url(folder):
+        yield Path(folder)
+        return
+    from resources.store.files.uploaded_folder import uploaded
+
+    try:
+        place = store_url(folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if is_url(place):
+        with uploaded(place, marker) as out:
+            yield out
+    else:
+        yield Path(place)
+
+
+def _shown(folder: str) -> str:
+    return folder if is_url(folder) else str(Path(folder).resolve())
+
+
+def _documents(settings: "Settings", folder: Path, formats: list[str]) -> "DocumentsOut":
+    from resources.documents_out.folder import write_documents
+    from resources.figures.descriptions import descriptions
+    from resources.store.corpus_tables import TABLES
+
+    require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
+    store, keys = settings.store, settings.corpus.manifest.keys
+    return write_documents(store, keys, folder, formats, descriptions(store, keys))
+
+
+def _say(folder: str, done: "DocumentsOut") -> None:
+    """What was written; pages and regions add up."""
+    states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
+    regions = done.regions
+    typer.echo(
+        f"{folder}: {done.documents:,} documents of {done.pages.total():,} pages ({states}), {done.pictures:,} pictures"
+    )
+    typer.echo(
+        f"{regions.total():,} regions: {regions['placed']:,} in the text, {regions['furniture']:,} running heads and "
+        f"page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
+    )
+    typer.echo(f"{done.joined:,} paragraphs and tables joined over pages, {done.tied:,} notes tied")

@@ -1,0 +1,177 @@
+"""Whole files of a file system by their paths, local or of an object store."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+import fsspec
+import fsspec.config
+from fsspec.implementations.local import LocalFileSystem
+
+from resources.store.files.faults import is_taken, patiently, told
+from resources.store.files.object_file import AT_ONCE, ObjectFile
+
+_S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
+"""Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
+would not tell for half an hour that a storage takes requests and answers none."""
+
+_fetched: ContextVar[dict[str, bytes] | None] = ContextVar("fetched", default=None)
+"""Ends of files by their paths, where they are fetched once."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def fetched_once() -> Iterator[None]:
+    """Let the end of each file of an object store be fetched once, however often this thread reads it meanwhile."""
+    token = _fetched.set({})
+    try:
+        yield
+    finally:
+        _fetched.reset(token)
+
+
+class Objects:
+    """The files of an fsspec file system; those of a network are asked for until they come, for as long as helps.
+
+    Every method raises `StoreError` when the storage cannot be reached, and `FileNotFoundError` where it says so.
+    """
+
+    def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
+        self.fs = fs
+
+    @classmethod
+    def at(cls, url: str) -> tuple["Objects", str]:
+        """The files below a folder or URL, and its path among them. Nothing is remembered of what was listed."""
+        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
+        return cls(fs), root.rstrip("/")
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self.fs, LocalFileSystem)
+
+    def get(self, path: str) -> bytes:
+        """Raises `FileNotFoundError`."""
+        # With a start, s3fs asks for no size first.
+        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
+
+    def put(self, path: str, content: bytes, patience: float | None = None) -> None:
+        (_fetched.get() or {}).pop(path, None)
+        self._call(path, "written", lambda: self.fs.pipe_file(path, content), patience)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write a file that is not there yet; whether this call did. Of many that try at once one does.
+
+        `content` tells whoever writes it from all others: an answer that was lost on the way is found out by it.
+        """
+
+        def attempt() -> bool:
+            try:
+                self.fs.pipe_file(path, content, mode="create")
+            except OSError as error:
+                # What is there says who wrote it: an answer may have been lost on the way.
+                try:
+                    return self.fs.cat_file(path, start=0) == content
+                except FileNotFoundError:
+                    if is_taken(error):
+                        return False  # it was there a moment ago
+                    raise error from error.__cause__
+            return True
+
+        return self._call(path, "written", attempt)
+
+    def remove(self, path: str) -> None:
+        """Raises `FileNotFoundError` on a local disk alone."""
+        self._call(path, "removed", lambda: self.fs.rm_file(path))
+
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove files of an object store, as many as it takes in one request."""
+        if paths:
+            self._call(paths[0], "removed", lambda: self.fs.rm(paths))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder of a local disk. Raises `FileNotFoundError`."""
+        self.fs.rm(folder, recursive=True)
+
+    def listed(self, folder: str) -> list[dict[str, Any]]:
+        """What lies in a folder, with what the storage says of each; nothing where there is no folder."""
+        if not self.local:
+            return self._below(folder, "/")
+        try:
+            return self.fs.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
+
+    def below(self, folder: str) -> list[str]:
+        """The paths of all files below a folder; none where there is no folder."""
+        if self.local:
+            return list(self.fs.find(folder))
+        return [each["name"] for each in self._below(folder, "/")]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of all files below a folder of an object store, by path; nothing where there is no folder."""
+        return {each["name"]: each["size"] for each in self._below(folder, "/")}
+
+    def modified(self, path: str) -> datetime:
+        """When a file was written. Raises `FileNotFoundError`."""
+        return self._call(path, "read", lambda: self.fs.modified(path))
+
+    def has(self, path: str) -> bool:
+        if self.local:
+            return bool(self.fs.exists(path))
+        # For what is not there s3fs would ask twice: whether it is a file, and whether it is a folder.
+        return any(each["name"] == path for each in self._below(path, ""))
+
+    def end(self, path: str) -> bytes:
+        """The last `AT_ONCE` bytes of an object, all of a small one. Raises `FileNotFoundError`."""
+        known = _fetched.get()
+        if known is None:
+            known = {}
+        if path not in known:
+            known[path] = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
+        return known[path]
+
+    def open(self, path: str) -> Any:
+        """A file to read from. Raises `FileNotFoundError`."""
+        if self.local:
+            return self.fs.open(path, "rb")
+        known = self.end(path)
+        is_all = len(known) < AT_ONCE
+        size = len(known) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
+
+        def fetch(start: int, end: int) -> bytes:
+            return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=end)))
+
+        return ObjectFile(size, fetch, known)
+
+    def _below(self, start: str, end: str) -> list[dict[str, Any]]:
+        """Every object whose path begins with `start` and `end`, in one request for each thousand.
+
+        By the folder above: s3fs asks twice more for a folder that is not there.
+        """
+        above, _, name = start.rpartition("/")
+        try:
+            found = self._call(
+                start,
+                "listed",
+                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(above, prefix=name + end, detail=True)),
+            )
+        except FileNotFoundError:
+            return []
+        # Not every file system of fsspec minds the prefix.
+        return [each for path, each in found.items() if path.startswith(start + end)]
+
+    def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
+        if self.local:
+            return call()
+        with told(path, doing):
+            return patiently(call, patience)
+
+
+def _client(url: str) -> dict[str, Any]:
+    """How the client of a URL is to ask, where that is for us to say."""
+    if url.partition("://")[0] not in ("s3", "s3a"):
+        return {}
+    return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}

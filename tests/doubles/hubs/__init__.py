@@ -1,0 +1,1 @@
+"""Doubles of the Hub."""

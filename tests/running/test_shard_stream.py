@@ -1,0 +1,455 @@
+"""Shards of one run that an engine makes in one call: they overlap, and each stands and falls by itself."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+from aiohttp import web
+
+from kopub_assets.materialize import engine_table
+from resources.errors import STOPPED, STOPPED_BY_HAND
+from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.states import State
+from resources.store.schemas import OCR_RESULTS
+from resources.store.shard_store import ShardStore
+from resources.vllm.client import worker_pool
+from resources.vllm.server import VLLMServer
+from tests.doubles.engines import SpanningLayout
+from tests.doubles.full_disk import FullDisk
+from tests.doubles.http_double import Asked, HttpDouble, Reply, says
+from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.harness import Platform, failure
+from tests.support.processes import forked
+from tests.support.sources.corpora import Page, page_image
+
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
+IDS = (("a_1", "a_2"), ("b_1", "b_2"), ("c_1", "c_2"))
+BEFORE = "raw_pages,layout_regions"
+GONE = "a client process died while it worked on nothing else"
+
+
+def width(page_id: str) -> int:
+    """No two pages are equally wide, so that a request tells which page it is of."""
+    return 280 + 28 * [each for shard in IDS for each in shard].index(page_id)
+
+
+def drawn(*ids: str) -> list[Page]:
+    return [(page_id, page_image(width(page_id), (width(page_id), 280))) for page_id in ids]
+
+
+def page_of(asked: Asked) -> str:
+    return next(page_id for shard in IDS for page_id in shard if width(page_id) == asked.size[0])
+
+
+def pages_of(*doubles: HttpDouble) -> list[str]:
+    return sorted(page_of(asked) for double in doubles for asked in double.asked)
+
+
+def reader(*urls: str, **fields: Any) -> GlmOcrRecognizer:
+    """At most two requests wait and two are under way, so that a few pages are more than the pool takes at once."""
+    server = VLLMServer(model="glm", revision="r1", mode="external", urls=list(urls), images_per_prompt=0)
+    return GlmOcrRecognizer(**{"server": server, "processes": 1, "in_flight": 2, "retry_seconds": 0.001, **fields})
+
+
+def laid_out(home: Path, shards: int = 2) -> Platform:
+    """All that comes before the recognition is made."""
+    platform = Platform.of(home, [drawn(*ids) for ids in IDS[:shards]])
+    assert platform.run(BEFORE, last=f"shard_0{shards - 1}").success
+    return platform
+
+
+def recognize(platform: Platform, shards: int = 2) -> dg.ExecuteInProcessResult:
+    return platform.run("ocr_results", last=f"shard_0{shards - 1}")
+
+
+def told(result: dg.ExecuteInProcessResult, asset: str = "ocr_results") -> dict[str | None, dict[str, Any]]:
+    """The figures of the shards that were made."""
+    return {
+        made.partition: {name: value.value for name, value in made.metadata.items()}
+        for made in result.asset_materializations_for_node(asset)
+        if made.asset_key == dg.AssetKey(asset)
+    }
+
+
+def answers(**held: Callable[[], Any]) -> Reply:
+    """Reads its id from every page; that of a `held` one not before its condition is true."""
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        page_id = page_of(asked)
+        deadline = time.monotonic() + SOON
+        while page_id in held and not held[page_id]():
+            assert time.monotonic() < deadline, "it never came to that"
+            await asyncio.sleep(0.01)
+        return says(f"글 {page_id}")
+
+    return reply
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+
+
+def has(platform: Platform, shard: str) -> Callable[[], bool]:
+    return lambda: platform.store.has("ocr_results", shard)
+
+
+def test_the_next_shard_is_read_while_the_last_answer_of_one_is_awaited(tmp_path: Path):
+    platform = laid_out(tmp_path)
+    with HttpDouble() as double:
+        double.reply = answers(a_2=lambda: "b_1" in pages_of(double))
+        platform.engines["recognition"] = reader(double.url)
+        started = time.monotonic()
+        result = recognize(platform)
+        took = time.monotonic() - started
+    assert result.success
+    assert platform.rows("ocr_results", "shard_01")["b_2"]["regions"][0]["content"] == "글 b_2"
+    shards = told(result)
+    for figures in shards.values():
+        counts = (figures["computed"], figures["kept"], figures["requests"], figures["ok"])
+        assert counts == (2, 0, 2.0, 2)
+    assert 0 < sum(figures["seconds"] for figures in shards.values()) <= took
+
+
+@pytest.mark.parametrize(("last", "other"), [("b_2", "shard_00"), ("a_1", "shard_01")])
+def test_a_shard_is_published_as_soon_as_it_is_complete(tmp_path: Path, last: str, other: str):
+    platform = laid_out(tmp_path)
+    with HttpDouble(answers(**{last: has(platform, other)})) as double:
+        platform.engines["recognition"] = reader(double.url, in_flight=4)
+        assert recognize(platform).success
+
+
+def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn("a_1", "a_2", "c_1"), drawn("b_1", "b_2")])
+    assert platform.run(BEFORE, last="shard_01").success
+    later = time.monotonic() + 3.0
+
+    def both_are_written() -> bool:
+        return platform.store.journal("ocr_results", "shard_00", OCR_RESULTS).rows().num_rows == 2
+
+    held = {"c_1": both_are_written, "b_1": lambda: time.monotonic() > later}
+    with HttpDouble(answers(**held)) as double:
+        platform.engines["recognition"] = reader(double.url, in_flight=8)
+        assert recognize(platform).success
+
+
+def test_client_processes_are_started_once_for_all_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    started: list[Any] = []
+    start = worker_pool.start_process
+    monkeypatch.setattr(worker_pool, "start_process", lambda *given: started.append(start(*given)) or started[-1])
+    platform = laid_out(tmp_path, shards=3)
+    with HttpDouble(answers()) as double:
+        platform.engines["recognition"] = reader(double.url, processes=2)
+        assert recognize(platform, shards=3).success
+        assert len(started) == 2
+        assert pages_of(double) == sorted(page for ids in IDS for page in ids)
+
+
+def sender(asked: Asked) -> psutil.Process:
+    """The client process that a request comes from."""
+    assert asked.request.transport is not None
+    port = asked.request.transport.get_extra_info("peername")[1]
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(each.laddr.port == port for each in process.net_connections()):
+                return process
+    raise AssertionError("nobody sent it")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_killed_client_process_costs_nothing_and_a_page_that_kills_them_only_itself(tmp_path: Path, deaths: int):
+    """The shard of that page is published before the last one is read: nothing waits for the end of the run."""
+    platform = laid_out(tmp_path, shards=3)
+    killed: list[int] = []
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        if page_of(asked) == "a_2" and len(killed) < deaths:
+            killed.append(sender(asked).pid)
+            os.kill(killed[-1], signal.SIGKILL)
+            await asyncio.sleep(SOON)
+        return await answers(c_2=has(platform, "shard_00"))(asked)
+
+    with HttpDouble(reply) as double:
+        platform.engines["recognition"] = reader(double.url, processes=2, in_flight=8)
+        result = recognize(platform, shards=3)
+    assert result.success
+    assert len(set(killed)) == deaths
+    lost = {"a_2"} if deaths == 2 else set()
+    for shard, ids in enumerate(IDS):
+        states = platform.states("ocr_results", f"shard_0{shard}")
+        assert states == {page_id: State.FAILED if page_id in lost else State.OK for page_id in ids}
+    assert {row["reason"] for row in platform.rows("ocr_results").values()} == ({None, GONE} if lost else {None})
+
+
+def test_a_replica_that_hangs_costs_no_shard(tmp_path: Path):
+    async def never(asked: Asked) -> web.StreamResponse:
+        await asyncio.sleep(SOON)
+        return says("never seen")
+
+    platform = laid_out(tmp_path, shards=3)
+    with HttpDouble(never) as hung, HttpDouble(answers()) as good:
+        hung.probe = alive_once(hung)
+        platform.engines["recognition"] = reader(hung.url, good.url, request_seconds=0.5)
+        assert recognize(platform, shards=3).success
+        assert hung.asked
+        assert set(pages_of(good)) == {page for ids in IDS for page in ids}
+
+
+def alive_once(double: HttpDouble) -> Reply:
+    """Answers the first probe and no other: one that hangs from the beginning would be left out."""
+
+    async def reply(asked: Asked) -> web.StreamResponse:
+        if double.probes > 1:
+            await asyncio.sleep(SOON)
+        return says("alive")
+
+    return reply
+
+
+@pytest.mark.parametrize("written", ["disk/ocr_results", "disk/.journal/ocr_results", "disk/.ledger/ocr_results"])
+def test_a_full_disk_under_one_shard_leaves_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str):
+    monkeypatch.setattr(FullDisk, "no_room_for", f"{written}/shard_00")
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS[:2]])
+    store = platform.engines["store"] = ShardStore(url=f"fulldisk://{tmp_path.name}-disk")
+    assert platform.run(BEFORE, last="shard_01").success
+    with HttpDouble(answers()) as double:
+        platform.engines["recognition"] = reader(double.url)
+        result = recognize(platform)
+        assert failure(result).startswith("shard_00: the disk is full: ")
+        assert "\n" not in failure(result)
+        assert store.rows("ocr_results", "shard_01") == 2
+        assert not store.has("ocr_results", "shard_00")
+
+
+def test_a_shard_that_cannot_be_read_leaves_the_next_and_keeps_what_was_read(tmp_path: Path):
+    platform = laid_out(tmp_path)
+    with HttpDouble() as double:
+        # The first page is still being read when the second turns out to be another one.
+        double.reply = answers(a_1=lambda: "b_1" in pages_of(double))
+        platform.engines["recognition"] = reader(double.url)
+        changed = [drawn("a_1"), drawn("b_1", "b_2")]
+        changed[0] += [("a_2", page_image(7, (width("a_2"), 280)))]
+        platform.reindex(changed)
+        result = recognize(platform)
+        assert "shard_00: " in failure(result)
+        assert "does not hold the bytes that raw_pages saw of 'a_2'" in failure(result)
+        assert "\n" not in failure(result)
+        assert has(platform, "shard_01")()
+        assert pages_of(double) == ["a_1", "b_1", "b_2"]
+
+        platform.reindex([drawn(*ids) for ids in IDS[:2]])
+        assert {shard: made["computed"] for shard, made in told(recognize(platform)).items()} == {
+            "shard_00": 1,
+            "shard_01": 0,
+        }
+        assert pages_of(double) == ["a_1", "a_2", "b_1", "b_2"]
+
+
+def spanning(platform: Platform, **fields: Any) -> None:
+    platform.engines["layout"] = SpanningLayout(diary=str(platform.home / "layout.diary"), **fields)
+
+
+def calls(platform: Platform) -> list[str]:
+    return [line for line in platform.diary("layout").pages if line == "call"]
+
+
+def test_answers_in_any_order_come_to_the_shard_they_are_of(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    spanning(platform)
+    result = platform.run(BEFORE, last="shard_02")
+    assert result.success
+    assert len(calls(platform)) == 1
+    assert platform.diary("layout").pages[1:] == [page for ids in reversed(IDS) for page in reversed(ids)]
+    for shard, ids in enumerate(IDS):
+        rows = platform.rows("layout_regions", f"shard_0{shard}")
+        assert {page_id: row["regions"][0]["bbox"][2] for page_id, row in rows.items()} == {
+            page_id: width(page_id) for page_id in ids
+        }
+    assert {shard: made["answers"] for shard, made in told(result, "layout_regions").items()} == {
+        "shard_00": 2.0,
+        "shard_01": 2.0,
+        "shard_02": 2.0,
+    }
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="the layout model runs on PyTorch")
+def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from resources.layout.pp_doclayout.model import PageModel
+
+    batches: list[int] = []
+    submit = PageModel.submit
+    monkeypatch.setattr(PageModel, "submit", lambda model, batch: batches.append(len(batch)) or submit(model, batch))
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    weights = save_pp_doclayout(tmp_path / "weights")
+    platform.engines["layout"] = PPDocLayout(
+        repo=str(weights), device="cpu", dtype="float32", compile=False, batch_size=4, decode_threads=1
+    )
+    result = platform.run(BEFORE, last="shard_02")
+    assert result.success
+    assert batches == [4, 2]
+    for figures in told(result, "layout_regions").values():
+        assert figures["pages_ok"] == 2
+        labels = [count for name, count in figures.items() if name.startswith("label_")]
+        assert sum(labels) == figures["regions"] == sum(figures["regions_by_label"].values())
+        assert figures["seconds_decode"] > 0
+
+
+def test_shards_without_anything_to_do_are_passed_over(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    spanning(platform)
+    alone = told(platform.run(BEFORE, first="shard_01"), "layout_regions")["shard_01"]
+    result = platform.run(BEFORE, last="shard_02")
+    assert {shard: made["kept"] for shard, made in told(result, "layout_regions").items()} == {
+        "shard_00": 0,
+        "shard_01": 2,
+        "shard_02": 0,
+    }
+    assert told(result, "layout_regions")["shard_01"]["seconds"] == pytest.approx(alone["seconds"], 1e-3), "as made"
+    assert len(calls(platform)) == 2
+    assert platform.run(BEFORE, last="shard_02").success
+    assert len(calls(platform)) == 2
+
+
+def test_an_engine_that_stops_costs_the_shards_it_was_at(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    spanning(platform, ahead=1, die_on="b_2")
+    result = platform.run(BEFORE, last="shard_02")
+    assert failure(result) == "shard_01: the engine is out of order; repair it and run again"
+    assert set(platform.store.published("layout_regions")) == {"shard_00", "shard_02"}
+    assert len(calls(platform)) == 2
+
+    spanning(platform)
+    assert told(platform.run(BEFORE, last="shard_02"), "layout_regions")["shard_01"]["computed"] == 1
+
+
+def test_an_engine_that_finds_fault_with_all_it_did_fails_the_run(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS[:2]])
+    spanning(platform, die_on="at the end")
+    result = platform.run(BEFORE, last="shard_01")
+    assert failure(result) == "layout: the engine is out of order; repair it and run again"
+    assert set(platform.store.published("layout_regions")) == {"shard_00", "shard_01"}
+
+
+def test_shards_under_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_table, "_MOST_OPEN", 2)
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    spanning(platform)
+    assert platform.run(BEFORE, last="shard_02").success
+    assert len(calls(platform)) == 2
+
+
+def test_a_page_that_the_engine_forgets_fails_alone(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS[:2]])
+    spanning(platform, forget="a_2")
+    assert platform.run(BEFORE, last="shard_01").success
+    row = platform.rows("layout_regions")["a_2"]
+    assert (row["state"], row["reason"]) == (State.FAILED, "the engine ended without an answer")
+    assert platform.states("layout_regions", "shard_01") == {"b_1": State.OK, "b_2": State.OK}
+
+
+def test_a_page_that_is_in_two_shards_is_not_mixed_up(tmp_path: Path):
+    """As when it has moved, and one of the two has not been made since."""
+    platform = Platform.of(tmp_path, [drawn("a_2"), drawn("a_1", "b_2")])
+    assert platform.run("raw_pages", last="shard_01").success
+    other = page_image(1, (84, 280))
+    platform.reindex([[("a_1", other), *drawn("a_2")], drawn("a_1", "b_2")])
+    assert platform.run("raw_pages").success
+    spanning(platform)
+    assert platform.run("layout_regions", last="shard_01").success
+    for shard, wide in (("shard_00", 84), ("shard_01", width("a_1"))):
+        assert platform.rows("layout_regions", shard)["a_1"]["regions"][0]["bbox"][2] == wide
+    assert len(calls(platform)) == 2
+
+
+def test_a_shard_that_another_run_makes_is_waited_for_once_the_others_are_published(tmp_path: Path):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    assert platform.run("raw_pages", last="shard_02").success
+    spanning(platform)
+    with platform.store.exclusive("layout_regions", "shard_01"):
+        run = threading.Thread(target=platform.run, args=("layout_regions",), kwargs={"last": "shard_02"})
+        run.start()
+        until(lambda: platform.store.has("layout_regions", "shard_00"))
+        assert not platform.store.has("layout_regions", "shard_02")
+    run.join()
+    assert platform.states("layout_regions", "shard_02") == {"c_1": State.OK, "c_2": State.OK}
+    assert len(calls(platform)) == 2
+
+
+def recognize_at(home: str, url: str) -> None:
+    """The run that is killed."""
+    recognize(Platform(Path(home), {"recognition": reader(url, in_flight=4)}))
+
+
+@pytest.mark.services
+def test_a_killed_run_costs_what_was_in_flight_in_both_shards(tmp_path: Path):
+    platform = laid_out(tmp_path)
+    never = threading.Event()
+    with HttpDouble(answers(a_2=never.is_set, b_2=never.is_set)) as double:
+        child = forked.CONTEXT.Process(target=recognize_at, args=(str(tmp_path), double.url))
+        child.start()
+        until(lambda: all(map(partial(kept, platform), ("shard_00", "shard_01"))))
+        child.kill()
+        child.join()
+    with HttpDouble(answers()) as double:
+        platform.engines["recognition"] = reader(double.url)
+        result = recognize(platform)
+        assert {shard: made["computed"] for shard, made in told(result).items()} == {"shard_00": 1, "shard_01": 1}
+        assert pages_of(double) == ["a_2", "b_2"]
+
+
+def kept(platform: Platform, shard: str) -> list[Path]:
+    return list((platform.home / "store" / ".journal" / "ocr_results" / shard).glob("*.parquet"))
+
+
+PROFILE = """
+layout: {{engine: cpu}}
+recognition:
+  engine: glm_ocr
+  model: glm_ocr
+  processes: 2
+  in_flight: 4
+  server: {{mode: external, urls: ["{url}"], images_per_prompt: 0}}
+embedding: {{engine: hashed}}
+"""
+
+
+@pytest.mark.services
+def test_ctrl_c_ends_both_shards_in_one_line_and_the_next_run_keeps_what_they_had(tmp_path: Path):
+    platform, never = laid_out(tmp_path), threading.Event()
+    make_dagster_home(tmp_path / "dagster")
+    profile = tmp_path / "served.yaml"
+    select = ["--select", "ocr_results", "--partition-range", "shard_00...shard_01", "-m", "definitions"]
+    command = ["dagster", "asset", "materialize", *select]
+    settings = {"KOPUB_HOME": str(tmp_path), "DAGSTER_HOME": str(tmp_path / "dagster"), "KOPUB_PROFILE": str(profile)}
+    environment = {**os.environ, **settings, "PYTHONWARNINGS": "ignore"}
+    with HttpDouble(answers(a_2=never.is_set, b_2=never.is_set)) as double:
+        profile.write_text(PROFILE.format(url=double.url))
+        with forked.started(command, environment) as running:
+            until(lambda: not running.at_work or all(map(partial(kept, platform), ("shard_00", "shard_01"))))
+            running.interrupt()
+            stopped = running.ended(SOON)
+        assert [line for line in stopped.stderr.splitlines() if " - INFO - " not in line] == [STOPPED]
+        assert stopped.returncode == STOPPED_BY_HAND
+        double.asked.clear()
+        double.reply = answers()
+        again = forked.run(command, environment)
+        assert again.returncode == 0, again.stderr
+        assert pages_of(double) == ["a_2", "b_2"]
+    assert platform.states("ocr_results", "shard_01") == {"b_1": State.OK, "b_2": State.OK}

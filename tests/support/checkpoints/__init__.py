@@ -1,0 +1,1 @@
+"""Tiny checkpoints of real model classes."""

@@ -1,0 +1,1 @@
+"""Dagster itself for tests: homes, daemons, and assets for them to run."""

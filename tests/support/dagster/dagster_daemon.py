@@ -1,0 +1,112 @@
+"""A real Dagster daemon with a home of its own, and the processes under it, which a test kills."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+import dagster as dg
+from dagster._daemon import controller
+from dagster._daemon.cli import main
+from resources.config.settings import ROOT
+
+PATIENCE = 120.0
+"""Seconds until what a test waits for must be there: all machines that run tests are slow at times."""
+RELOAD_SECONDS = 10
+"""Between two looks for a code server that a test kills, in place of a minute; each starts another one."""
+_RELOAD = "RELOAD_SECONDS_OF_TEST"
+LOOK_SECONDS = 2
+"""Between two looks of the daemon for backfills, in place of half a minute."""
+
+
+class Daemon:
+    """The daemon of the instance of a `dagster.yaml` of `deploy/`, after `change`, with the definitions of `module`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        configuration: str,
+        module: str,
+        environment: Mapping[str, str],
+        change: Callable[[dict[str, Any]], None] = lambda written: None,
+    ) -> None:
+        self.folder = folder
+        self.module = module
+        self.home = folder / "dagster"
+        self.home.mkdir()
+        written: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / configuration / "dagster.yaml").read_text())
+        # The daemon looks for what died as often as it can, and waits for a code server for as long as a test does.
+        written["run_monitoring"]["poll_interval_seconds"] = 1
+        if written["run_launcher"]["class"] == "WatchedRunLauncher":
+            written["run_launcher"]["config"] = {"gone_seconds": 1}
+            written["run_coordinator"]["config"]["user_code_failure_retry_delay"] = 1
+            written["run_coordinator"]["config"]["max_user_code_failure_retries"] = int(PATIENCE)
+        change(written)
+        (self.home / "dagster.yaml").write_text(yaml.safe_dump(written))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+        self.environment = {
+            **inherited,
+            "PYTHONPATH": str(ROOT),
+            "DAGSTER_HOME": str(self.home),
+            "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "1",
+            _RELOAD: str(RELOAD_SECONDS if configuration == "local" else controller.RELOAD_WORKSPACE_INTERVAL),
+            **environment,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = self.popen("tests.support.dagster.dagster_daemon", "run", "-m", self.module)
+
+    def popen(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `python -m module` in the daemon's environment."""
+        command = [sys.executable, "-m", module, *arguments]
+        with (self.folder / "log").open("a") as log:
+            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
+
+    def kill_code_servers(self) -> None:
+        """Kill the processes that hold the definitions: the daemon starts a new one now and then, beside the old."""
+        servers = [child for child in self._children() if "grpc" in child.cmdline()]
+        assert servers
+        for server in servers:
+            server.kill()
+
+    def kill(self) -> None:
+        """Kill the daemon and everything under it at once, as a machine that loses its power does."""
+        if self._process is None:
+            return
+        found = [psutil.Process(self._process.pid), *self._children(recursive=True)]
+        for process in found:
+            process.suspend()
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found)
+        self._process.wait()
+        self._process = None
+
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        """What `condition` gives as soon as it is something, within so many seconds."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-5000:]
+            time.sleep(0.2)
+        return found
+
+    def _children(self, recursive: bool = False) -> list[psutil.Process]:
+        assert self._process is not None
+        return psutil.Process(self._process.pid).children(recursive=recursive)
+
+
+def with_status(instance: dg.DagsterInstance, *status: dg.DagsterRunStatus) -> list[dg.DagsterRun]:
+    return list(instance.get_runs(dg.RunsFilter(statuses=list(status))))
+
+
+if __name__ == "__main__":
+    controller.RELOAD_WORKSPACE_INTERVAL = int(os.environ[_RELOAD])
+    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = LOOK_SECONDS
+    main()

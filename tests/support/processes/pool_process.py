@@ -1,0 +1,73 @@
+"""A process with a worker pool whose jobs never end: `python -c "...main()"`, for tests that interrupt or kill it."""
+
+import asyncio
+import itertools
+import os
+import sys
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+from resources.vllm.client.client import Client, RetryPolicy
+from resources.vllm.client.worker_pool import WorkerPool
+from resources.vllm.endpoint import Endpoint
+
+COMMAND = "import sys; from tests.support.processes.pool_process import main; main(sys.argv[1])"
+
+
+class Endless:
+    """A handler that leaves a file for each job that it has begun, and never ends one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prepare(self, job: int) -> int:
+        return job
+
+    async def finish(self, ready: int, client: Client) -> int:
+        async with client.queue.slot(ready, 1.0):
+            (self._folder / str(ready)).touch()
+            await asyncio.sleep(3600)
+        return ready
+
+    def close(self) -> None:
+        (self._folder / "closed").touch()
+
+
+class ProcessNamer:
+    """A handler whose results are the id of its process, and whether that had imported `sqlite3` before any job."""
+
+    def __init__(self) -> None:
+        self._imported = "sqlite3" in sys.modules
+
+    def prepare(self, job: int) -> int:
+        return job
+
+    async def finish(self, ready: int, client: Client) -> tuple[int, bool]:
+        return os.getpid(), self._imported
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NoServer:
+    """A `Server` that nobody needs."""
+
+    def lease(self) -> AbstractContextManager[Endpoint]:
+        raise NotImplementedError
+
+    def restart(self, endpoint: Endpoint) -> Endpoint:
+        raise NotImplementedError
+
+    def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
+        raise NotImplementedError
+
+
+def main(folder: str) -> None:
+    make = partial(Endless, Path(folder))
+    pool = WorkerPool(NoServer(), make, lambda job, reason: job, 4, RetryPolicy(), processes=2)
+    try:
+        list(pool.run(itertools.count()))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)

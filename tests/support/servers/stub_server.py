@@ -1,0 +1,38 @@
+"""What tests of a managed server need to know of its processes; the server is the double of `vllm serve`."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+STUB = [sys.executable, str(Path(__file__).parents[2] / "doubles" / "stub_vllm.py")]
+SOON = 60.0
+"""Seconds for what takes well under one on an idle machine."""
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What `condition` says once it is true."""
+    deadline = time.monotonic() + SOON
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+    return value
+
+
+def processes(tmp_path: Path) -> list[psutil.Process]:
+    """Every process of this test's servers: guards, servers and engines, but no client."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            if environment.get("OF_TEST") == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found

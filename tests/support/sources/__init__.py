@@ -1,0 +1,1 @@
+"""Corpora, documents and pictures for tests."""
