@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import lasting_console
 from kopub_cli.make.index import DPI_HELP, SOURCE_HELP, index_source
 from resources.errors import STOPPED_BY_HAND, KopubError
 from resources.pages.documents.pdf import DPI
@@ -45,7 +45,7 @@ def run(
         # The manifest was read when the settings were.
         load_settings.cache_clear()
         settings = load_settings()
-    run_assets(settings, asset or [], shards, table_console())
+    run_assets(settings, asset or [], shards, lasting_console())
 
 
 def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> None:

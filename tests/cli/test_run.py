@@ -3,6 +3,9 @@
 import io
 import json
 import os
+import pty
+import re
+import select
 import time
 from functools import partial
 from pathlib import Path
@@ -247,6 +250,29 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
     assert again.returncode == 0, again.stderr
     assert "raw_pages: 0 of 0 rows made" in again.stdout
     assert (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns == kept
+
+
+def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
+    """Dagster leads what a step prints into a file; what is shown of the run goes on at the terminal."""
+    write_corpus(tmp_path / "source", [pages("a_1", "a_2")])
+    make_dagster_home(tmp_path / "home" / ".dagster")
+    environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": "", "TERM": "xterm"}
+    command = ["kopub", "run", str(tmp_path / "source")]
+    for asset in ("raw_pages", "layout_regions", "ocr_results"):
+        command += ["--asset", asset]
+    reader, terminal = pty.openpty()
+    shown = b""
+    with forked.started(command, environment, terminal=Path(os.ttyname(terminal))) as running:
+        while running.at_work:
+            if select.select([reader], [], [], 0.1)[0]:
+                shown += os.read(reader, 65536)
+    for end in (reader, terminal):
+        os.close(end)
+    shares = [int(share) for share in re.findall(rb"(\d+)%, about", shown)]
+    assert (shares[0], shares[-1]) == (0, 100)
+    assert any(0 < share < 100 for share in shares), shares
+    logs = (tmp_path / "home" / ".dagster" / "storage").rglob("compute_logs/*.out")
+    assert not any("to go" in log.read_text() for log in logs)
 
 
 def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_every_file_that_the_image_copies_is_sent_to_its_build():
 
 def test_the_build_is_given_what_the_wheel_is_made_of_and_no_more():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {*wheel["packages"], *wheel["force-include"], PROJECT["project"]["readme"], "LICENSE"}
+    needed = {*wheel["only-include"], PROJECT["project"]["readme"], "LICENSE"}
     needed |= {"pyproject.toml", "requirements.lock", "deploy"}
     assert {name.split("/")[0] for name in sent()} == needed
 

@@ -34,9 +34,14 @@ def run(
 
 
 @contextmanager
-def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator["Running"]:
-    """As `run`, while the command is at work: in a group of its own, as a shell gives every command."""
-    with _started(command, environment, own_group=True) as running:
+def started(
+    command: Sequence[str], environment: Mapping[str, str], terminal: Path | None = None
+) -> Iterator["Running"]:
+    """As `run`, while the command is at work: in a group of its own, as a shell gives every command.
+
+    It speaks to `terminal`, where one is given.
+    """
+    with _started(command, environment, own_group=True, terminal=terminal) as running:
         try:
             yield running
         finally:
@@ -74,11 +79,17 @@ class Running:
 
 @contextmanager
 def _started(
-    command: Sequence[str], environment: Mapping[str, str], said_to_it: str = "", own_group: bool = False
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    said_to_it: str = "",
+    own_group: bool = False,
+    terminal: Path | None = None,
 ) -> Iterator[Running]:
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("in", "out", "err")]
         streams[0].write_text(said_to_it)
+        if terminal is not None:
+            streams[1] = terminal
         given = (list(command), dict(environment), list(map(str, streams)), own_group)
         process = CONTEXT.Process(target=_command, args=given)
         process.start()

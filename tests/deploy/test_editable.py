@@ -1,0 +1,16 @@
+"""What `make setup` installs is the checkout: a copy of a module would run in the place of the file that one edits."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FIND = (
+    "import importlib.util as u; print(*(u.find_spec(name).origin for name in ('definitions', 'kopub', 'resources')))"
+)
+
+
+def test_modules_are_those_of_the_checkout(tmp_path: Path):
+    found = subprocess.run([sys.executable, "-c", FIND], cwd=tmp_path, capture_output=True, text=True, check=True)
+    places = [ROOT / "definitions.py", ROOT / "kopub" / "__init__.py", ROOT / "resources" / "__init__.py"]
+    assert found.stdout.split() == [str(place) for place in places]
