@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FIND = (
-    "import importlib.util as u; print(*(u.find_spec(name).origin for name in ('definitions', 'kopub', 'resources')))"
-)
+NAMES = ("definitions", "kopub", "resources")
+FIND = f"from importlib.util import find_spec; print(*(find_spec(name).origin for name in {NAMES}))"
 
 
 def test_modules_are_those_of_the_checkout(tmp_path: Path):
