@@ -65,7 +65,7 @@ class TableStore:
         """
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with (
-            self._reading(asset, shard, version) as file,
+            self._reading(asset, shard, version, whole=columns is None) as file,
             pq.ParquetFile(file, pre_buffer=True) as table,
         ):
             if columns is None:
@@ -78,7 +78,7 @@ class TableStore:
         """The table as an open file, for single rows of it. Raises `StoreError`."""
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
-            return pq.ParquetFile(pa.OSFile(path) if self._objects.local else self._objects.open(path))
+            return pq.ParquetFile(self._opened(path))
 
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
         """The table and the metadata it was written with; None where it has not been made yet. Raises `StoreError`."""
@@ -237,15 +237,17 @@ class TableStore:
             return pq.read_schema(file)
 
     @contextmanager
-    def _reading(self, asset: str, shard: str, version: str | None = None) -> Iterator[Any]:
+    def _reading(self, asset: str, shard: str, version: str | None = None, whole: bool = False) -> Iterator[Any]:
         with self._told(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            # A local file by Arrow itself: its threads may outlive a command, and must not need Python then.
-            with (
-                told(path, "read"),
-                pa.OSFile(path) if self._objects.local else self._objects.open(path) as file,
-            ):
+            with told(path, "read"), self._opened(path, whole) as file:
                 yield file
+
+    def _opened(self, path: str, whole: bool = False) -> Any:
+        if self._objects.local:
+            # By Arrow itself: its threads may outlive a command, and must not need Python then.
+            return pa.OSFile(path)
+        return pa.BufferReader(self._objects.whole(path)) if whole else self._objects.open(path)
 
     @contextmanager
     def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """What object storage is asked: as little as can be, and no more for more shards where tables are only looked at."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from resources.retrieval.run_history import HISTORY
 from resources.retrieval.searched_corpus import SearchedCorpus
 from resources.store import footer_cache, ledger
 from resources.store.corpus_tables import TABLES
+from resources.store.files.object_file import AT_ONCE
 from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
 from resources.store.table_store import TableStore
@@ -62,6 +64,18 @@ def test_a_small_table_is_read_in_one_request_whether_it_is_there_or_not(store: 
     assert store.find("ocr_results", "shard_01") is None
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "1"}
     assert asked(server) == ["GET"] * 3
+
+
+def test_so_is_a_large_one_that_is_read_whole(store: TableStore, server: S3Double):
+    large = pa.table({"page_id": ["a"], "bytes": [random.Random(7).randbytes(2 * AT_ONCE)]})
+    store.write("ocr_results", "shard_00", large, {"recipe": "2"})
+    server.asked.clear()
+    assert store.read("ocr_results", "shard_00").equals(large)
+    assert asked(server) == ["GET"]
+    with store.fetched_once():
+        assert store.find("ocr_results", "shard_00") is not None
+        assert store.metadata("ocr_results", "shard_00") == {"recipe": "2"}
+    assert asked(server) == ["GET"]
 
 
 def test_a_listing_is_one_request_whether_there_is_something_or_not(store: TableStore, server: S3Double):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -17,7 +18,16 @@ _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempt
 """Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
 would not tell for half an hour that a storage takes requests and answers none."""
 
-_fetched: ContextVar[dict[str, bytes] | None] = ContextVar("fetched", default=None)
+
+@dataclass(frozen=True)
+class _End:
+    """The last `AT_ONCE` bytes of an object, or all of a smaller one, and the bytes of all of it."""
+
+    content: bytes
+    size: int
+
+
+_fetched: ContextVar[dict[str, _End] | None] = ContextVar("fetched", default=None)
 """Ends of files by their paths, where they are fetched once."""
 
 T = TypeVar("T")
@@ -124,27 +134,35 @@ class Objects:
         # For what is not there s3fs would ask twice: whether it is a file, and whether it is a folder.
         return any(each["name"] == path for each in self._below(path, ""))
 
-    def end(self, path: str) -> bytes:
-        """The last `AT_ONCE` bytes of an object, all of a small one. Raises `FileNotFoundError`."""
-        known = _fetched.get()
-        if known is None:
-            known = {}
-        if path not in known:
-            known[path] = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
-        return known[path]
+    def whole(self, path: str) -> bytes:
+        """All bytes of an object, in one request whatever its size. Raises `FileNotFoundError`."""
+        ends = self._ends()
+        if path in ends and ends[path].size == len(ends[path].content):
+            return ends[path].content
+        content = self.get(path)
+        ends[path] = _End(content[-AT_ONCE:], len(content))
+        return content
 
     def open(self, path: str) -> Any:
         """A file to read from. Raises `FileNotFoundError`."""
         if self.local:
             return self.fs.open(path, "rb")
-        known = self.end(path)
-        is_all = len(known) < AT_ONCE
-        size = len(known) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
+        ends = self._ends()
+        if path not in ends:
+            content = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
+            is_all = len(content) < AT_ONCE
+            size = len(content) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
+            ends[path] = _End(content, size)
+        end = ends[path]
 
-        def fetch(start: int, end: int) -> bytes:
-            return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=end)))
+        def fetch(start: int, stop: int) -> bytes:
+            return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=stop)))
 
-        return ObjectFile(size, fetch, known)
+        return ObjectFile(end.size, fetch, end.content)
+
+    def _ends(self) -> "dict[str, _End]":
+        known = _fetched.get()
+        return {} if known is None else known
 
     def _below(self, start: str, end: str) -> list[dict[str, Any]]:
         """Every object whose path begins with `start` and `end`, in one request for each thousand.
