@@ -3,7 +3,6 @@
 import io
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,8 +13,7 @@ from werkzeug.serving import make_server
 BUCKET = "corpus"
 CUT, CUT_WITHIN, FULL, SILENT = -1, -2, -3, -4
 """Instead of a status: the connection is broken, once the request was read and while it is; the bucket has no room,
-as Ceph says it; no answer for a while."""
-_SILENCE = 0.6
+as Ceph says it; no answer, until the client waits no longer."""
 
 Fault = Callable[[str, str], int | None]
 """What a request, by method and path, is answered instead of what it asked for; None for what it asked for."""
@@ -101,10 +99,10 @@ def variables(url: str) -> dict[str, str]:
 
 
 def _faulty(status: int, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-    if status == SILENT:
-        time.sleep(_SILENCE)
     if status in (CUT, CUT_WITHIN, SILENT):
         connection: socket.socket = environ["werkzeug.socket"]
+        while status == SILENT and connection.recv(2**16):
+            pass
         connection.shutdown(socket.SHUT_RDWR)
         return []
     if status == FULL:

@@ -2,18 +2,20 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
-from resources.embedding.qwen3_vl.page_images import check_resizer, page_image
+from resources.embedding.qwen3_vl.page_images import PageImage, check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.figures.harmless import harmless
 from resources.pages.pixels.images import decode
@@ -169,55 +171,54 @@ class EmbeddingHandler:
         return (mean / norm).astype(np.float32)
 
 
-class PageEmbeddingHandler(EmbeddingHandler):
-    """The `Handler` of pages. Raises `EngineError` where PyTorch is not installed."""
+Pictured = TypeVar("Pictured", PageJob, FigureJob)
+
+
+class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
+    """The common part of the `Handler`s of pages and figures. Raises `EngineError` where PyTorch is not installed."""
 
     def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
         super().__init__(settings, tokenizer)
         check_resizer()
 
-    def prepare(self, job: PageJob) -> PreparedJob:
-        """Decode and resize the page, unless its bytes can go as they are."""
+    def prepare(self, job: Pictured) -> PreparedJob:
+        """Decode and resize the picture, unless its bytes can go as they are."""
         started = time.perf_counter()
         prepared = PreparedJob(job.id)
-        instruction = self._settings.instruction
         try:
             image = page_image(job.data, self._settings.max_image_tokens)
         except UndecodableImage as error:
             prepared.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
             return prepared
+        self._ask(job, image, prepared)
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
+
+    @abstractmethod
+    def _ask(self, job: Pictured, image: PageImage, prepared: PreparedJob) -> None:
+        """Add the request for a picture, and what is to be counted of it."""
+
+
+class PageEmbeddingHandler(ImageEmbeddingHandler[PageJob]):
+    """The `Handler` of pages."""
+
+    def _ask(self, job: PageJob, image: PageImage, prepared: PreparedJob) -> None:
+        instruction = self._settings.instruction
         tokens = self._chunker.tokens_around_image() + image.tokens
         prepared.requests.append(Request(lambda model: image_request(model, instruction, image), tokens))
         prepared.untouched = job.data if image.untouched else None
         prepared.figures["images_untouched"] += image.untouched
-        prepared.figures["prepare_seconds"] += time.perf_counter() - started
-        return prepared
 
 
-class FigureEmbeddingHandler(EmbeddingHandler):
-    """The `Handler` of figures. Raises `EngineError` where PyTorch is not installed."""
+class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureJob]):
+    """The `Handler` of figures. A long caption is cut: it says what the figure is at its beginning."""
 
-    def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
-        super().__init__(settings, tokenizer)
-        check_resizer()
-
-    def prepare(self, job: FigureJob) -> PreparedJob:
-        """Resize the picture, and cut a long caption: it says what the figure is at its beginning."""
-        started = time.perf_counter()
-        prepared = PreparedJob(job.id)
-        instruction = self._settings.instruction
-        try:
-            image = page_image(job.data, self._settings.max_image_tokens)
-        except UndecodableImage as error:
-            prepared.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
-            return prepared
-        caption = harmless(job.caption)
+    def _ask(self, job: FigureJob, image: PageImage, prepared: PreparedJob) -> None:
+        instruction, caption = self._settings.instruction, harmless(job.caption)
         beside, read = self._chunker.beginning(caption, _CAPTION_TOKENS)
         tokens = self._chunker.tokens_around_image() + image.tokens + read
         prepared.requests.append(Request(lambda model: image_request(model, instruction, image, beside), tokens))
         prepared.figures["captions_cut"] += beside != caption
-        prepared.figures["prepare_seconds"] += time.perf_counter() - started
-        return prepared
 
 
 class TextEmbeddingHandler(EmbeddingHandler):

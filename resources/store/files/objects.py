@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import fsspec
 import fsspec.config
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.store.files.faults import is_taken, patiently, told
@@ -17,6 +18,8 @@ from resources.store.files.object_file import AT_ONCE, ObjectFile
 _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
 """Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
 would not tell for half an hour that a storage takes requests and answers none."""
+_SLOWEST = 128 * 1024
+"""Bytes a second of a line over which a table is still written."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Objects:
 
     def put(self, path: str, content: bytes, patience: float | None = None) -> None:
         (_fetched.get() or {}).pop(path, None)
-        self._call(path, "written", lambda: self.fs.pipe_file(path, content), patience)
+        self._call(path, "written", lambda: self._write(path, content), patience)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write a file that is not there yet; whether this call did. Of many that try at once one does.
@@ -79,7 +82,7 @@ class Objects:
 
         def attempt() -> bool:
             try:
-                self.fs.pipe_file(path, content, mode="create")
+                self._write(path, content, mode="create")
             except OSError as error:
                 # What is there says who wrote it: an answer may have been lost on the way.
                 try:
@@ -159,6 +162,19 @@ class Objects:
             return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=stop)))
 
         return ObjectFile(end.size, fetch, end.content)
+
+    def _write(self, path: str, content: bytes, **how: str) -> None:
+        """Raises `TimeoutError` where the storage takes too long.
+
+        aiohttp forgets its read timeout once it was told to continue, and waits for ever for a storage, or a proxy
+        before it, that says so and no more.
+        """
+        if isinstance(self.fs, AsyncFileSystem):
+            waits = _S3 | getattr(self.fs, "config_kwargs", {})
+            limit = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
+            self.fs.pipe_file(path, content, **how, timeout=limit)
+        else:
+            self.fs.pipe_file(path, content, **how)
 
     def _ends(self) -> "dict[str, _End]":
         known = _fetched.get()
