@@ -27,7 +27,7 @@ import yaml
 
 from benchmarks.servers import plain_way
 from benchmarks.servers.ready_requests import ReadyPage
-from benchmarks.servers.steady import steady_part
+from benchmarks.servers.steady import answer_times, steady_part
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
@@ -171,16 +171,20 @@ def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> R
     return rate
 
 
-def ours(work: Work, recognizer: VlmRecognizer, name: str) -> Rate:
+def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -> Rate:
     """The whole step: decode, crop, encode, read, markdown."""
     rate = Rate(name, recognizer.slots, pages=len(work))
     areas = {page.page_id: {region.index: area(region) for region in regions} for page, regions in work}
-    for reading in recognizer.read((Page(page.page_id, page.data), regions) for page, regions in work):
-        page_markdown(reading.regions, reading.crops)
-        now = time.monotonic()
-        read = [text for text in reading.regions if text.finish_reason != "skipped"]
-        rate.answers += [(now, areas[reading.page_id][text.index]) for text in read]
-        rate.bad += sum(text.finish_reason == "error" for text in read)
+    pixels: list[int] = []
+    with answer_times(endpoint) as times:
+        for reading in recognizer.read((Page(page.page_id, page.data), regions) for page, regions in work):
+            page_markdown(reading.regions, reading.crops)
+            read = [text for text in reading.regions if text.finish_reason != "skipped"]
+            pixels += [areas[reading.page_id][text.index] for text in read]
+            rate.bad += sum(text.finish_reason == "error" for text in read)
+    # A region that is read in parts or again has several answers.
+    moments = np.interp(np.linspace(0, len(times) - 1, len(pixels)), range(len(times)), times)
+    rate.answers = list(zip(moments.tolist(), pixels, strict=True))
     return rate
 
 
@@ -316,7 +320,7 @@ def main() -> None:
     by_grid = [(page, grid(page, tuple(arguments.crop))) for page in originals]
     rows = [row for row in arguments.only.split(",") if row != "plain" or arguments.engine == "glm_ocr"]
     with server.lease() as endpoint:
-        ours(unique_pages(by_grid, 40, "warm"), recognizer, "warm-up")
+        ours(unique_pages(by_grid, 40, "warm"), recognizer, endpoint, "warm-up")
         work = unique_pages(by_grid, arguments.count, "pages")
         print(HEAD)
         by_turns(work, rows, arguments.rounds, recognizer, endpoint)
@@ -324,16 +328,16 @@ def main() -> None:
         for pixels in arguments.line_height:
             ways.append((f", lines of {pixels} px", reader(pixels)))
         for name, way in ways[1:]:
-            measured(partial(ours, work, way, f"the whole step{name}"), endpoint)
+            measured(partial(ours, work, way, endpoint, f"the whole step{name}"), endpoint)
         if "layout" in rows:
             regions = laid_out([Page(page.page_id, page.data) for page in originals])
             real = unique_pages([(page, regions[page.page_id]) for page in originals], arguments.count, "layout")
             for name, way in ways:
-                measured(partial(ours, real, way, f"regions of real sizes{name}"), endpoint)
+                measured(partial(ours, real, way, endpoint, f"regions of real sizes{name}"), endpoint)
         if arguments.trace:
             with ProcessPoolExecutor(1) as pool:
                 trace = pool.submit(profile, endpoint.urls[0], endpoint.api_key)
-                ours(work, recognizer, "profiled")
+                ours(work, recognizer, endpoint, "profiled")
                 trace.result()
 
 
@@ -345,7 +349,9 @@ def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: VlmRecogn
     pairs: list[tuple[Rate, Rate]] = []
     for _ in range(rounds):
         pair = [measured(ready, endpoint)] if "ceiling" in rows else []
-        pair += [measured(lambda: ours(work, recognizer, "the whole step"), endpoint)] if "ours" in rows else []
+        pair += (
+            [measured(lambda: ours(work, recognizer, endpoint, "the whole step"), endpoint)] if "ours" in rows else []
+        )
         if len(pair) == 2:
             pairs.append((pair[0], pair[1]))
     if pairs:

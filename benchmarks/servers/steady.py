@@ -1,9 +1,18 @@
-"""The part of a benchmark's answers that a server's lasting rate is taken from. Pure."""
+"""The part of a benchmark's answers that a server's lasting rate is taken from, and when they came."""
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from resources.vllm.endpoint import Endpoint
 
 _EDGE = 0.15
 """Share of the answers that is left out at either end, at least."""
+_PAUSE = 0.2
+"""Seconds from one look at a server's counter to the next."""
 
 
 def require_enough(answers: int, in_flight: int) -> None:
@@ -26,3 +35,34 @@ def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[
     require_enough(len(ordered), in_flight)
     edge = max(int(_EDGE * len(ordered)), in_flight)
     return ordered[edge : len(ordered) - edge]
+
+
+@contextmanager
+def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
+    """When the server gave each of its answers; filled at the end.
+
+    Of whole pages: those that are begun together end together, so that the pages' own times come in waves.
+    """
+    looks: list[tuple[float, float]] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        done = sum(n for name, n in endpoint.samples().items() if name.startswith("vllm:request_success_total"))
+        looks.append((done, time.monotonic()))
+
+    def watch() -> None:
+        while not ended.wait(_PAUSE):
+            look()
+
+    look()
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    times: list[float] = []
+    try:
+        yield times
+    finally:
+        ended.set()
+        watcher.join()
+    look()
+    answers, moments = zip(*looks, strict=True)
+    times.extend(np.interp(np.arange(answers[0] + 1, answers[-1] + 1), answers, moments))

@@ -1,10 +1,16 @@
 """A tiny DeepSeek-OCR, or DeepSeek-OCR-2, for a real vLLM on the CPU: configuration and tokenizer, no weights.
 
 Its weights are made where it is served, by `tiny_deepseek_serve`.
+
+    python -m tests.support.checkpoints.tiny_deepseek FOLDER
+
+writes DeepSeek-OCR of the real size, for `--load-format dummy`.
 """
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.checkpoints.tiny_vlm import byte_tokenizer
 
@@ -14,6 +20,32 @@ SPECIALS = (
 )  # fmt: skip
 """As those of the model, which are special too: not written unless a request says so."""
 WIDTH = 64
+_TINY: dict[str, Any] = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 2 * WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "n_routed_experts": 2,
+    "first_k_dense_replace": 2,
+}
+_REAL: dict[str, Any] = {
+    "hidden_size": 1280,
+    "intermediate_size": 6848,
+    "moe_intermediate_size": 896,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 10,
+    "num_key_value_heads": 10,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "topk_method": "greedy",
+}
+_REAL_VOCABULARY = 129_280
+_REAL_FEATURES = 2048
 
 
 def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
@@ -21,11 +53,20 @@ def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
 
     The second generation's projector sees one tower alone, which has looked at the other's features.
     """
+    return _save(folder, _TINY, WIDTH if ocr2 else 2 * WIDTH, 0, ocr2)
+
+
+def save_real_size(folder: Path) -> Path:
+    """Configuration and tokenizer of the real size; whoever serves it makes the weights."""
+    return _save(folder, _REAL, _REAL_FEATURES, _REAL_VOCABULARY)
+
+
+def _save(folder: Path, language: dict[str, Any], features: int, vocabulary: int, ocr2: bool = False) -> Path:
     from transformers import PreTrainedTokenizerFast
 
     folder.mkdir(parents=True)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=byte_tokenizer(SPECIALS),
+        tokenizer_object=byte_tokenizer(SPECIALS, vocabulary),
         bos_token=BOS,
         eos_token=EOS,
         pad_token=SPECIALS[2],
@@ -45,24 +86,18 @@ def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
         "projector_config": {
             "model_type": "mlp_projector",
             "projector_type": "linear",
-            "input_dim": WIDTH if ocr2 else 2 * WIDTH,
-            "n_embed": WIDTH,
+            "input_dim": features,
+            "n_embed": language["hidden_size"],
         },
         "vision_config": {"model_type": "vision", "image_size": 1024},
         "language_config": {
             **ids,
+            **language,
             "architectures": ["DeepseekV2ForCausalLM"],
             "model_type": "deepseek_v2",
             "torch_dtype": "bfloat16",
             "vocab_size": len(tokenizer),
-            "hidden_size": WIDTH,
-            "intermediate_size": 2 * WIDTH,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
             "max_position_embeddings": 8192,
-            "n_routed_experts": 2,
-            "first_k_dense_replace": 2,
             "use_mla": False,
             "kv_lora_rank": None,
             "q_lora_rank": None,
@@ -73,3 +108,7 @@ def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     return folder
+
+
+if __name__ == "__main__":
+    save_real_size(Path(sys.argv[1]))
