@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import dagster._core.storage.event_log.in_memory as events_in_memory
-import dagster._core.storage.runs.in_memory as runs_in_memory
 import pytest
-from dagster._core.storage.sql import create_engine
-from sqlalchemy import Connection
 
-from tests.doubles.hubs.writable_hub import REPO, WRITER, WritableHub
+if TYPE_CHECKING:
+    from tests.doubles.hubs.writable_hub import WritableHub
 
 # A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,6 +49,11 @@ def instances_in_memory() -> Iterator[None]:
 
     Events are written by the one connection that is held anyway, and not by a new one each.
     """
+    # Here, and not for the process that only spreads the tests over the others.
+    import dagster._core.storage.event_log.in_memory as events_in_memory
+    import dagster._core.storage.runs.in_memory as runs_in_memory
+    from dagster._core.storage.sql import create_engine
+
     with pytest.MonkeyPatch.context() as patch:
         for storage in (runs_in_memory, events_in_memory):
             patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)
@@ -62,7 +65,7 @@ def instances_in_memory() -> Iterator[None]:
 
 
 @contextmanager
-def _held_connection(storage: events_in_memory.InMemoryEventLogStorage) -> Iterator[Connection]:
+def _held_connection(storage: Any) -> Iterator[Any]:
     with storage._db_lock, storage._held_conn.begin():
         yield storage._held_conn
 
@@ -79,10 +82,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[WritableHub]:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator["WritableHub"]:
     """The only Hub that this process's client and `datasets` know, with a writer logged in and caches of the test."""
     from datasets import config
     from huggingface_hub import constants
+
+    from tests.doubles.hubs.writable_hub import REPO, WRITER, WritableHub
 
     hub = WritableHub(REPO)
     with hub.serve() as url:

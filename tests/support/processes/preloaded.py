@@ -1,10 +1,17 @@
-"""What the server of `forked` imports: the platform, and what its commands would import later."""
+"""What the server of `forked` imports: the platform, and what its commands would import or load later."""
+
+import gc
+import warnings
+from functools import partial
+from unittest.mock import patch
 
 import alembic.command  # noqa: F401
 import antlr4  # noqa: F401
 import bm25s  # noqa: F401
 import cv2  # noqa: F401
 import dagster._cli
+import dagster._core.execution.execute_in_process
+import dagster._core.instance.runs.run_domain
 import dagster._core.storage.event_log
 import dagster._core.storage.runs
 import dagster._core.storage.schedules  # noqa: F401
@@ -14,19 +21,36 @@ import huggingface_hub  # noqa: F401
 import imagecodecs  # noqa: F401
 import ir_measures  # noqa: F401
 import jinja2  # noqa: F401
-import kiwipiepy  # noqa: F401
+import kiwipiepy
 import pandas  # noqa: F401
-import PIL.Image  # noqa: F401
+import PIL.Image
+import pyarrow.acero  # noqa: F401
 import pyarrow.dataset  # noqa: F401
+import pytrec_eval  # noqa: F401
 import rich.console
 import rich.table  # noqa: F401
+import scipy.io  # noqa: F401
 import scipy.stats  # noqa: F401
 import sklearn.feature_extraction.text
 import sklearn.preprocessing
 import sklearn.random_projection  # noqa: F401
 import tesserocr  # noqa: F401
+import upath  # noqa: F401
 import usearch.index  # noqa: F401
 
 import definitions  # noqa: F401
 import kopub_cli.main  # noqa: F401
+import resources.embedding.hashed.embedder
+import resources.layout.cpu.detector
+import resources.recognition.tesseract.recognizer  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
+from resources.retrieval import morphemes
+
+PIL.Image.init()
+# Without threads, because threads do not survive a fork; the morphemes are the same.
+with patch.object(kiwipiepy, "Kiwi", partial(kiwipiepy.Kiwi, num_workers=0)), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    morphemes._kiwi()
+# No fork looks for garbage in what all of them share, which would copy it.
+gc.collect()
+gc.freeze()
