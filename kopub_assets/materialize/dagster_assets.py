@@ -5,6 +5,7 @@ import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -83,11 +84,17 @@ def dagster_asset(
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
     """Where an asset is declared and made, for the UI to open; nothing for one that was typed into a session."""
     try:
-        file, (_, line) = inspect.getfile(asset), inspect.getsourcelines(asset)
+        file, line = _declared_at(asset)
     except (OSError, TypeError):
         return {}
     here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
     return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
+
+
+@cache
+def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
+    """File and line, looked up once: to find a line, Python parses the module."""
+    return inspect.getfile(asset), inspect.getsourcelines(asset)[1]
 
 
 def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:

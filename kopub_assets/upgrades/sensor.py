@@ -75,6 +75,7 @@ class _Ticks:
         self._staleness = staleness
         self._scans: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
         self._guards: WeakKeyDictionary[Any, list[GuardStanding]] = WeakKeyDictionary()
+        self._scores: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 
     def scan(self, context: Any) -> Survey:
         view = context.asset_graph_view
@@ -89,7 +90,11 @@ class _Ticks:
         return self._guards[view]
 
     def scores_are_stale(self, context: Any, scores: str) -> bool:
-        return self._staleness.scores_are_stale(context.asset_graph_view.instance, scores)
+        view = context.asset_graph_view
+        known = self._scores.setdefault(view, {})
+        if scores not in known:
+            known[scores] = self._staleness.scores_are_stale(view.instance, scores)
+        return known[scores]
 
 
 class _Condition(dg.AutomationCondition[Any]):

@@ -46,6 +46,16 @@ def strips_of(page_id: str) -> tuple[str, bytes]:
     return page_id, file.getvalue()
 
 
+def wide_page() -> bytes:
+    """The title of a real page, on one that is 20,000 px wide."""
+    title = Image.open(io.BytesIO(sample("install.ko_19")[1])).crop((350, 850, 1110, 970))
+    page = Image.new("RGB", (20_000, 200), "white")
+    page.paste(title, (400, 40))
+    file = io.BytesIO()
+    page.save(file, "PNG")
+    return file.getvalue()
+
+
 def sample(page_id: str) -> tuple[str, bytes]:
     corpus = Corpus(home=str(SAMPLES))
     for shard in corpus.manifest.keys:
@@ -60,7 +70,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     settings = load_settings()
     odd = [
         ("one_pixel", page_image(size=(1, 1))),
-        ("wide_20000", page_image(3, size=(20_000, 200))),
+        ("wide_20000", wide_page()),
     ]
     platform = Platform.of(
         tmp_path_factory.mktemp("cpu"),

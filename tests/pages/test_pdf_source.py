@@ -31,6 +31,7 @@ from resources.pages.pixels.images import decode, inspect
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.states import State
 from tests.support.harness import Platform
+from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
 from tests.support.sources.pdf_files import BLACK, bar, pdf, sheet
 from tests.support.sources.source_folder import SourceFolder
@@ -583,7 +584,8 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     kept = folder.files()
     assert 1 <= len(kept) < 3
     assert not (folder.home / "shards.json").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SAMPLES.parent, env=environment)
+    again = forked.run(["kopub", *command[len(KOPUB) :]], environment)
+    assert again.returncode == 0, again.stderr
     assert len(re.findall("300 pages kept", again.stdout)) == len(kept)
     assert f"{folder.home}: 3 shards, 900 pages, 0 queries" in again.stdout.splitlines()
     assert kept.items() <= folder.files().items()
@@ -664,7 +666,8 @@ def test_a_home_that_cannot_be_written(folder: Folder) -> None:
 @pytest.mark.services
 def test_the_command_takes_a_resolution(folder: Folder) -> None:
     folder.put("a.pdf")
-    command = [*KOPUB, "index", str(folder.source), "--dpi", "144"]
-    environment = os.environ | {"KOPUB_HOME": str(folder.home)}
-    subprocess.run(command, capture_output=True, check=True, cwd=SAMPLES.parent, env=environment)
+    done = forked.run(
+        ["kopub", "index", str(folder.source), "--dpi", "144"], os.environ | {"KOPUB_HOME": str(folder.home)}
+    )
+    assert done.returncode == 0, done.stderr
     assert folder.page().shape == (160, 120, 3)

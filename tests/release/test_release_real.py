@@ -1,10 +1,11 @@
-"""Real pages released, one of them changed, and released again: two pages of the samples.
+"""Real pages released, one of them changed, and released again: a third of two pages of the samples.
 
 KOPUB_TEST_PAGES names a folder of shards to take all pages of instead.
 """
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -32,14 +33,23 @@ def real_pages(home: Path) -> list[list[Page]]:
         index(PAGES, home)
     corpus = Corpus(home=str(home if PAGES else SAMPLES))
     rows = [row for shard in corpus.manifest.keys for row in list(corpus.rows(shard))[: None if PAGES else 1]]
-    found: list[Page] = [(row.page_id, bytes(row.data)) for row in rows if row.data is not None]
+    whole: list[Page] = [(row.page_id, bytes(row.data)) for row in rows if row.data is not None]
+    found = whole if PAGES else [_upper_third(page) for page in whole]
     return [found[: len(found) // 2], found[len(found) // 2 :]]
 
 
 def upside_down(page: Page) -> Page:
+    return _drawn_again(page, ImageOps.flip)
+
+
+def _upper_third(page: Page) -> Page:
+    return _drawn_again(page, lambda image: image.crop((0, 0, image.width, image.height // 3)))
+
+
+def _drawn_again(page: Page, change: Callable[[Image.Image], Image.Image]) -> Page:
     with Image.open(io.BytesIO(page[1] or b"")) as image:
         file = io.BytesIO()
-        ImageOps.flip(image).save(file, "PNG", compress_level=1)
+        change(image).save(file, "PNG", compress_level=1)
     return page[0], file.getvalue()
 
 

@@ -115,7 +115,8 @@ def _until(condition: Any, log: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.5)
+        # The daemon looks every 30 s: to ask more often only costs the webserver.
+        time.sleep(2)
 
 
 def _free_port() -> int:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +14,6 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
 from kopub_assets.upgrades.sensor import NAME
-from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.store.shard_store import ShardStore
 from tests.support.dagster.dagster_home import make_dagster_home
@@ -38,6 +35,9 @@ upgrades: {{enabled: true, start: "{start:%H:%M}", end: "{end:%H:%M}", timezone:
 
 class Live:
     """A home with a Dagster instance and a profile of its own."""
+
+    log: Path
+    """What the daemon said."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,21 +68,18 @@ class Live:
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "tests.support.dagster.quick_daemon", "run", "-w", "workspace.yaml"]
-        with (self.folder / "log").open("a") as log:
-            daemon = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
-            )
+        program = "from tests.support.dagster.quick_daemon import quick_main; quick_main()"
+        with forked.started(["python", "-c", program, "run", "-w", "workspace.yaml"], self.environment) as daemon:
+            self.log = daemon.err
             try:
                 yield
             finally:
-                os.killpg(daemon.pid, signal.SIGKILL)
-                daemon.wait()
+                os.killpg(daemon.process.pid, signal.SIGKILL)
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
             time.sleep(1)
 
 

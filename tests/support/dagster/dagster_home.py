@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from resources.config.settings import ROOT
+from tests.support.processes import forked
 
 
 def make_dagster_home(folder: Path) -> Path:
@@ -27,7 +26,7 @@ def make_dagster_home(folder: Path) -> Path:
 def _made() -> tempfile.TemporaryDirectory[str]:
     """Removed when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dagster-home-")
-    script = str(ROOT / "deploy" / "local" / "instance.py")
-    home = {"DAGSTER_HOME": folder.name}
-    subprocess.run([sys.executable, script], env=os.environ | home, cwd=ROOT, capture_output=True, check=True)
+    script = ROOT / "deploy" / "local" / "instance.py"
+    made = forked.run(["python", "-"], os.environ | {"DAGSTER_HOME": folder.name}, script.read_text())
+    assert made.returncode == 0, made.stderr
     return folder

@@ -2,20 +2,27 @@
 
 from dagster._core.remote_representation.external import RemoteSensor
 from dagster._core.scheduler.instigation import InstigatorState
-from dagster._daemon import asset_daemon, controller
+from dagster._daemon import asset_daemon, controller, sensor
 from dagster._daemon.cli import main
 from dagster._daemon.sensor import get_elapsed
 
 SECONDS = 3
+OF_A_SENSOR = 8
+"""Seconds: a sensor works when it looks."""
 
 
-def looked_just_now(state: InstigatorState, sensor: RemoteSensor, minimum_allowed_min_interval: int | None) -> bool:
+def looked_just_now(state: InstigatorState, _: RemoteSensor, minimum_allowed_min_interval: int | None = None) -> bool:
     """Whether a sensor need not look yet; in place of the interval that the sensor asks for."""
     elapsed = get_elapsed(state)
-    return elapsed is not None and elapsed < SECONDS
+    return elapsed is not None and elapsed < OF_A_SENSOR
+
+
+def quick_main() -> None:
+    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = SECONDS
+    for module in (asset_daemon, sensor):
+        module.is_under_min_interval = looked_just_now
+    main()
 
 
 if __name__ == "__main__":
-    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = SECONDS
-    setattr(asset_daemon, "is_under_min_interval", looked_just_now)  # noqa: B010
-    main()
+    quick_main()

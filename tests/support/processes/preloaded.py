@@ -3,6 +3,7 @@
 import gc
 import warnings
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import alembic.command  # noqa: F401
@@ -14,7 +15,8 @@ import dagster._core.execution.execute_in_process
 import dagster._core.instance.runs.run_domain
 import dagster._core.storage.event_log
 import dagster._core.storage.runs
-import dagster._core.storage.schedules  # noqa: F401
+import dagster._core.storage.schedules
+import dagster._daemon.cli  # noqa: F401
 import dagster_dg_cli.cli  # noqa: F401
 import datasets  # noqa: F401
 import huggingface_hub  # noqa: F401
@@ -24,12 +26,12 @@ import jinja2  # noqa: F401
 import kiwipiepy
 import pandas  # noqa: F401
 import PIL.Image
-import pyarrow.acero  # noqa: F401
+import pyarrow.acero
 import pyarrow.dataset  # noqa: F401
 import pytrec_eval  # noqa: F401
 import rich.console
 import rich.table  # noqa: F401
-import scipy.io  # noqa: F401
+import scipy.io
 import scipy.stats  # noqa: F401
 import sklearn.feature_extraction.text
 import sklearn.preprocessing
@@ -46,10 +48,22 @@ import resources.recognition.tesseract.recognizer  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
 from resources.retrieval import morphemes
 
+
+class WithoutThreads(kiwipiepy.Kiwi):
+    """The model without threads of its own, which do not survive a fork: it takes one text after the other."""
+
+    def __init__(self, **fields: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            super().__init__(num_workers=0, **fields)
+
+    def tokenize(self, text: Any, *_: Any, **options: Any) -> Any:
+        one = partial(super().tokenize, **options)
+        return one(text) if isinstance(text, str) else map(one, text)
+
+
 PIL.Image.init()
-# Without threads, because threads do not survive a fork; the morphemes are the same.
-with patch.object(kiwipiepy, "Kiwi", partial(kiwipiepy.Kiwi, num_workers=0)), warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
     morphemes._kiwi()
 # No fork looks for garbage in what all of them share, which would copy it.
 gc.collect()
