@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster._core.storage.event_log.in_memory as events_in_memory
 import dagster._core.storage.runs.in_memory as runs_in_memory
@@ -15,6 +16,10 @@ from dagster._core.storage.sql import create_engine
 from sqlalchemy import Connection
 
 from tests.doubles.hubs.writable_hub import REPO, WRITER, WritableHub
+from tests.support.servers.buckets import bucket
+
+if TYPE_CHECKING:
+    from tests.doubles.s3 import S3Double
 
 # A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,6 +70,24 @@ def instances_in_memory() -> Iterator[None]:
 def _held_connection(storage: events_in_memory.InMemoryEventLogStorage) -> Iterator[Connection]:
     with storage._db_lock, storage._held_conn.begin():
         yield storage._held_conn
+
+
+@pytest.fixture(scope="module")
+def s3() -> "Iterator[S3Double]":
+    """An S3 server of a module's own."""
+    from tests.doubles.s3 import S3Double
+
+    with S3Double() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_root(s3: "S3Double") -> Iterator[str]:
+    """The URL of its bucket."""
+    from tests.doubles.s3 import BUCKET
+
+    with bucket(s3.environment, BUCKET) as url:
+        yield url
 
 
 @pytest.fixture(scope="session", autouse=True)
