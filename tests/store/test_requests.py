@@ -14,11 +14,12 @@ from kopub_cli.make.run import run_assets
 from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import HISTORY
 from resources.retrieval.searched_corpus import SearchedCorpus
-from resources.store import footer_cache, ledger
+from resources.store import footer_cache
 from resources.store.corpus_tables import TABLES
 from resources.store.files.object_file import AT_ONCE
 from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
+from resources.store.records import ledger
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import S3Double
 from tests.support.harness import STANDARD, Platform
