@@ -2,11 +2,11 @@
 
 import dagster as dg
 
-from kopub_assets.benchmark_scores import benchmark_scores
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.dagster_assets import dagster_asset, shown_off
-from kopub_assets.ocr_scores import ocr_scores
-from kopub_assets.retrieval_scores import retrieval_scores
+from kopub_assets.scores.benchmark_scores import benchmark_scores
+from kopub_assets.scores.ocr_scores import ocr_scores
+from kopub_assets.scores.retrieval_scores import retrieval_scores
 from resources.config.settings import Settings
 
 

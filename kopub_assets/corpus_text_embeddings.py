@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from kopub_assets.figure_notes import FigureNotes
+from kopub_assets.figures.figure_notes import FigureNotes
 from kopub_assets.materialize.asset import ShardAsset
 from kopub_assets.materialize.row_inputs.rows import RowSpec
 from kopub_assets.materialize.vectors import VectorTable

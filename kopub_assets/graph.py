@@ -7,8 +7,8 @@ from typing import Any
 
 from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
 from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
-from kopub_assets.figure_embeddings import FigureEmbeddings
-from kopub_assets.figure_notes import FigureNotes
+from kopub_assets.figures.figure_embeddings import FigureEmbeddings
+from kopub_assets.figures.figure_notes import FigureNotes
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import ShardAsset

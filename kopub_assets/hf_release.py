@@ -13,8 +13,8 @@ from pydantic import Field
 
 from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
 from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
-from kopub_assets.figure_embeddings import FigureEmbeddings
-from kopub_assets.figure_notes import FigureNotes
+from kopub_assets.figures.figure_embeddings import FigureEmbeddings
+from kopub_assets.figures.figure_notes import FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
@@ -42,9 +42,10 @@ from resources.release.published import publish_to
 from resources.release.replacing import on_this_machine, replace
 from resources.release.verify import verify
 from resources.states import LOST
-from resources.store import ledger, schemas
+from resources.store import schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.footer_cache import FooterCache
+from resources.store.records import ledger
 from resources.store.table import Table
 from resources.store.table_source import SOURCE
 

@@ -9,9 +9,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import kopub
-from kopub_web import markup
 from kopub_web.addresses import STATIC, Addresses
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
+from kopub_web.elements import markup
 from kopub_web.languages import language_of, texts
 from kopub_web.pictures import FULL, SIDES, NoPicture, Picture
 from kopub_web.room import Room

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.servers.buckets import bucket
+
 if TYPE_CHECKING:
     from tests.doubles.hubs.writable_hub import WritableHub
+    from tests.doubles.s3 import S3Double
 
 # A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -68,6 +71,24 @@ def instances_in_memory() -> Iterator[None]:
 def _held_connection(storage: Any) -> Iterator[Any]:
     with storage._db_lock, storage._held_conn.begin():
         yield storage._held_conn
+
+
+@pytest.fixture(scope="module")
+def s3() -> "Iterator[S3Double]":
+    """An S3 server of a module's own."""
+    from tests.doubles.s3 import S3Double
+
+    with S3Double() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_root(s3: "S3Double") -> Iterator[str]:
+    """The URL of its bucket."""
+    from tests.doubles.s3 import BUCKET
+
+    with bucket(s3.environment, BUCKET) as url:
+        yield url
 
 
 @pytest.fixture(scope="session", autouse=True)

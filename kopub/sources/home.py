@@ -20,10 +20,10 @@ from resources.pages.page_reader import PageReader, open_shard, shard_source
 from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.recognition.read_regions import read_regions
 from resources.states import decisive
-from resources.store import ledger
 from resources.store.corpus_tables import TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.page_rows.lineage_rows import lineage_rows
+from resources.store.records import ledger
 from resources.store.table import Table
 from resources.store.table_store import TableStore
 

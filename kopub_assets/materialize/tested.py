@@ -3,7 +3,7 @@
 from kopub_assets.materialize.asset import Run, ShardAsset
 from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
-from resources.store import self_tests
+from resources.store.records import self_tests
 
 
 def require_tested(asset: ShardAsset, run: Run) -> None:

@@ -26,8 +26,8 @@ from kopub_assets.upgrades.plan import (
     tasks_asked,
 )
 from resources.layout.regions import READ_TASKS
-from resources.store import ledger
 from resources.store.footer_cache import Entry, FooterCache
+from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import Source
 from resources.store.table_store import JOURNAL

@@ -19,8 +19,8 @@ from resources.profiling.report import RunReport, StageReport, report
 from resources.profiling.run_events import stages_of
 from resources.profiling.sample_home import SampleHome
 from resources.profiling.timeline import Span
-from resources.store import ledger
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
+from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 
 _SLOWEST = 5

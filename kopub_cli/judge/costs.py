@@ -14,7 +14,7 @@ from resources.printable import counted, visible
 
 if TYPE_CHECKING:
     from resources.config.located import Located
-    from resources.store.run_summary import AssetRun
+    from resources.store.records.run_summary import AssetRun
     from resources.store.table_store import TableStore
 
 
@@ -37,7 +37,7 @@ def costs(
 
 def spent(located: "Located", top: int, runs: int = 1) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
-    from resources.store import ledger
+    from resources.store.records import ledger
 
     store, keys = located.store, located.manifest.keys
     return {"assets": [_asset(store, asset, keys, top, runs) for asset in ledger.assets(store)]}
@@ -46,8 +46,8 @@ def spent(located: "Located", top: int, runs: int = 1) -> dict[str, Any]:
 def _asset(store: "TableStore", asset: str, keys: list[str], top: int, runs: int) -> dict[str, Any]:
     import pyarrow as pa
 
-    from resources.store import ledger
-    from resources.store.run_summary import runs_of
+    from resources.store.records import ledger
+    from resources.store.records.run_summary import runs_of
 
     shards = {shard: ledger.read(store, asset, shard) for shard in keys}
     rows = pa.concat_tables(list(shards.values()))
@@ -119,7 +119,7 @@ def _show(shown: dict[str, Any], out: Console) -> None:
 
 def summary_line(run: dict[str, Any]) -> str:
     """A run in one line."""
-    from resources.store.run_summary import COUNTED
+    from resources.store.records.run_summary import COUNTED
 
     counted = run["counted"]
     parts = [f"{run['rows']} rows, {run['rows_per_second']:.2f} a second"]

@@ -18,7 +18,7 @@ from resources.states import FINAL, LOST, State, count_states
 if TYPE_CHECKING:
     from kopub_assets.upgrades.stale_scan import Survey
     from resources.config.settings import Settings
-    from resources.store.ledger import LastRun
+    from resources.store.records.ledger import LastRun
     from resources.store.shard_store import ShardStore
     from resources.store.table_source import IsOfCorpus
 
@@ -77,8 +77,8 @@ class _Found:
     @classmethod
     def of(cls, settings: "Settings") -> "_Found":
         from kopub_assets.upgrades.stale_scan import survey
-        from resources.store import ledger
         from resources.store.footer_cache import FooterCache
+        from resources.store.records import ledger
 
         scan = survey(settings.resources, FooterCache(settings.store))
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)

@@ -49,7 +49,7 @@ def plan(
 
 def untested(settings: "Settings") -> bool:
     """Whether the profile uses a GPU, and one of its engines was never tested as it is."""
-    from resources.store import self_tests
+    from resources.store.records import self_tests
 
     engines = [engine for section, engine in settings.engines.items() if section in self_tests.TESTED]
     return any(each.gpus and self_tests.find(settings.home, each.recipe()) is None for each in engines)

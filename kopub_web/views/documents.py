@@ -4,7 +4,7 @@ import unicodedata
 
 import kopub
 from kopub_web.asked import Asked, Shown, part
-from kopub_web.cards import document_cards, document_name, page_card
+from kopub_web.elements.cards import document_cards, document_name, page_card
 from kopub_web.room import Room
 
 _DOCUMENTS, _PAGES = 48, 60

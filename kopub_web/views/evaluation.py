@@ -5,7 +5,7 @@ from typing import Any
 
 from kopub_web.answers import Scored, other_evaluations
 from kopub_web.asked import Asked, Shown
-from kopub_web.cards import page_card
+from kopub_web.elements.cards import page_card
 from kopub_web.room import Room
 from resources.evaluation.benchmark import Score
 

@@ -1,7 +1,7 @@
 """The figures of a corpus: the pictures and charts that its pages have."""
 
 from kopub_web.asked import Asked, Shown, part
-from kopub_web.cards import page_name
+from kopub_web.elements.cards import page_name
 from kopub_web.room import Room
 
 _FIGURES = 36

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kopub_web.asked import Asked, Shown
-from kopub_web.cards import counted_lists, document_cards
+from kopub_web.elements.cards import counted_lists, document_cards
 from kopub_web.room import CALLS, Room
 from kopub_web.scores import READING
 from resources.errors import KopubError

@@ -2,7 +2,7 @@
 
 import kopub
 from kopub_web.asked import Asked, Shown, part
-from kopub_web.cards import counted_lists, page_card
+from kopub_web.elements.cards import counted_lists, page_card
 from kopub_web.room import DOUBTFUL, LISTS, Room
 
 _PAGES = 24

@@ -7,12 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 import kopub
-from kopub_web import markup
 from kopub_web.answers import answers_of
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
-from kopub_web.cards import document_name, page_name
+from kopub_web.elements import markup
+from kopub_web.elements.cards import document_name, page_name
+from kopub_web.elements.regions import shown_regions
 from kopub_web.pictures import FULL
-from kopub_web.regions import shown_regions
 from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
 from kopub_web.views.search import WAY

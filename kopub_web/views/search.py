@@ -3,8 +3,8 @@
 from typing import Any
 
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
-from kopub_web.hues import hue
-from kopub_web.regions import pieces
+from kopub_web.elements.hues import hue
+from kopub_web.elements.regions import pieces
 from kopub_web.room import Room
 from resources.errors import KopubError
 from resources.search.answers import Hit

@@ -1,7 +1,7 @@
 """What the last upgrade changed, shard by shard."""
 
 from kopub_web.asked import Asked, Shown, part
-from kopub_web.cards import page_card
+from kopub_web.elements.cards import page_card
 from kopub_web.room import Room
 
 _PAGES = 24

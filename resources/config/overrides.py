@@ -7,8 +7,8 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel
 
-from resources.config.field_text import alternatives, annotation_at
-from resources.config.near_names import did_you_mean
+from resources.config.wording.field_text import alternatives, annotation_at
+from resources.config.wording.near_names import did_you_mean
 from resources.errors import ConfigError
 
 

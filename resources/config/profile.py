@@ -15,12 +15,12 @@ from resources.config.choices.reading_room import ReadingRoom
 from resources.config.choices.search import Search
 from resources.config.choices.upgrade_window import Upgrades
 from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
-from resources.config.near_names import did_you_mean
 from resources.config.overrides import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
-from resources.config.problems import first_problem
 from resources.config.profile_files import Pins, checked_pins
 from resources.config.sections import SERVER, engine_section, section_of, takes_pin
+from resources.config.wording.near_names import did_you_mean
+from resources.config.wording.problems import first_problem
 from resources.engine import Engine
 from resources.errors import ConfigError, near_names
 from resources.figures.choices import Figures

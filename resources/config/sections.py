@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import PydanticCustomError
 
 from resources.config.configured import configured
-from resources.config.field_text import alternatives
-from resources.config.problems import first_problem
+from resources.config.wording.field_text import alternatives
+from resources.config.wording.problems import first_problem
 from resources.engine import Engine
 from resources.errors import ConfigError
 from resources.vllm.server import VLLMServer

@@ -43,6 +43,7 @@ def examine(
             warm = [server.specification.model for server in running_servers()]
             yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)
     yield from servers.programs(engines)
+    yield from servers.shared_gpus(engines)
     yield from servers.external(engines)
     if any(_SHM_FLAG in server.extra_flags for server in managed.values()):
         yield machine.shared_memory()

@@ -23,7 +23,7 @@ from resources.layout.regions import PageLayout, Region, Task
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
-from resources.store.self_tests import SelfTest, keep
+from resources.store.records.self_tests import SelfTest, keep
 from resources.texts.plain_text import page_text
 
 ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9

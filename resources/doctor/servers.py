@@ -1,14 +1,16 @@
 """Whether the model servers of a profile could be started, without starting one."""
 
 import importlib.metadata
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
-from resources.doctor.finding import Finding, ok, problem
+from resources.doctor.finding import Finding, ok, problem, warning
 from resources.engine import Engine
 from resources.errors import EngineError
 from resources.vllm.flags import serve_arguments
 from resources.vllm.known_flags import listed_flags, unknown_flags
 from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor import mps
 from resources.weights.pinned import server_of
 
 _OWN_COMMAND = ["vllm", "serve"]
@@ -39,6 +41,18 @@ def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
             yield problem(check, f"this vLLM does not know {', '.join(unknown)}", do)
         else:
             yield ok(check, f"{program[0]} {release or ''} knows every flag of the profile".replace("  ", " "))
+
+
+def shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
+    """For each managed server whose replicas are to work on a GPU at the same time: that they can."""
+    for section, server in managed(engines).items():
+        if not server.mps:
+            continue
+        if (program := shutil.which(mps.PROGRAM)) is not None:
+            yield ok(f"{section} MPS", f"replicas share a GPU by {program}")
+        else:
+            do = f"install it (Debian: nvidia-compute-utils), or set {section}.server.mps to false"
+            yield warning(f"{section} MPS", f"replicas take turns on a GPU: {mps.PROGRAM} is not installed", do)
 
 
 def external(engines: Mapping[str, Engine]) -> Iterator[Finding]:

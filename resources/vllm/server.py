@@ -145,6 +145,7 @@ class VLLMServer(VLLMServerFields):
             tensor_parallel=self.tensor_parallel,
             share_gpu=self.share_gpu,
             replicas=self.replica_count,
+            mps=self.mps,
             port=self.port,
             runner=self.runner,
             images=self.images_per_prompt > 0,

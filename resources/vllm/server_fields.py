@@ -40,6 +40,10 @@ class VLLMServerFields(dg.ConfigurableResource):
     replicas: int = Field(
         default=0, ge=0, description="Servers of their own in all, given the GPUs by turns; 0: by replicas_per_gpu."
     )
+    mps: bool = Field(
+        default=False,
+        description="Replicas on one GPU work at the same time, by NVIDIA's Multi-Process Service, not by turns.",
+    )
     tensor_parallel: int = Field(
         default=1, ge=1, description="GPUs that one replica is spread over, for a model that does not fit on one."
     )

@@ -264,6 +264,19 @@ def test_flags_that_this_vllm_does_not_know(tmp_path: Path) -> None:
     assert "ImportError: libcudart.so.13" in broken.says
 
 
+def test_replicas_that_cannot_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sharing = {"recognition": Served(server=VLLMServer(model=str(tmp_path), mps=True))}
+    (found,) = servers.shared_gpus(sharing)
+    assert found.level is Level.WARNING
+    assert found.says == "replicas take turns on a GPU: nvidia-cuda-mps-control is not installed"
+    assert "recognition.server.mps" in found.do
+    (tmp_path / "nvidia-cuda-mps-control").touch(0o755)
+    (found,) = servers.shared_gpus(sharing)
+    assert found.level is Level.OK
+    assert not list(servers.shared_gpus({"recognition": Served(server=VLLMServer(model=str(tmp_path)))}))
+
+
 def test_a_vllm_that_is_not_installed_or_of_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     server = VLLMServer(model=str(tmp_path), version="0.32.0")

@@ -25,7 +25,7 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
 from resources.pages.queries import Query
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.store import self_tests
+from resources.store.records import self_tests
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, pages

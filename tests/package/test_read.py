@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder for temporary files, empty."""
     folder = tmp_path / "temporary"
     folder.mkdir()
+    get_temp_dir()  # of all processes that this one starts, for as long as it lives
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 

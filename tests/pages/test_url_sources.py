@@ -21,31 +21,18 @@ from resources.pages.places.fetched_files import FetchedFiles
 from resources.store.files import faults
 from resources.store.files.objects import Objects
 from resources.store.locks.objects import ObjectLock
-from tests.doubles.s3 import BUCKET, CUT, S3Double
+from tests.doubles.s3 import CUT, S3Double
 from tests.support.processes.shared_nodes import put
-from tests.support.servers.buckets import bucket
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow, write_corpus
 from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Double]:
-    with S3Double() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def root(server: S3Double) -> Iterator[str]:
-    with bucket(server.environment, BUCKET) as url:
-        yield url
-
-
 @pytest.fixture
-def url(root: str, server: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(s3_root: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A folder of its own."""
     monkeypatch.setattr(faults, "PATIENCE", 3.0)
-    yield f"{root}/{uuid.uuid4().hex[:8]}"
-    server.before = server.after = lambda method, path: None
+    yield f"{s3_root}/{uuid.uuid4().hex[:8]}"
+    s3.before = s3.after = lambda method, path: None
 
 
 def node(tmp_path: Path, name: str, url: str, gb: float = 1.0) -> Corpus:
@@ -57,12 +44,12 @@ def rows(corpus: Corpus) -> dict[str, bytes]:
     return {row.page_id: bytes(row.data or b"") for key in corpus.manifest.keys for row in corpus.rows(key)}
 
 
-def gets(server: S3Double, part: str) -> int:
-    return sum(method == "GET" and path.endswith(part) for method, path in server.asked)
+def gets(s3: S3Double, part: str) -> int:
+    return sum(method == "GET" and path.endswith(part) for method, path in s3.asked)
 
 
 def test_arrow_shards_and_queries_are_indexed_where_they_lie_and_another_node_sees_the_same_corpus(
-    url: str, server: S3Double, tmp_path: Path
+    url: str, s3: S3Double, tmp_path: Path
 ):
     content = [pages("a_1", "a_2"), pages("b_1")]
     put(write_corpus(tmp_path / "source", content, [query("q1", "무엇인가?", "b_1")]), f"{url}/source")
@@ -73,12 +60,12 @@ def test_arrow_shards_and_queries_are_indexed_where_they_lie_and_another_node_se
     assert there.manifest.model_dump() == here.manifest.model_dump()
     local = index(str(tmp_path / "source"), tmp_path / "local")
     assert [shard.sha256 for shard in there.manifest.shards] == [shard.sha256 for shard in local.shards]
-    server.asked.clear()
+    s3.asked.clear()
     for corpus in (here, there, there):
         assert rows(corpus) == {page_id: data for shard in content for page_id, data in shard}
         assert [each.query_id for each in corpus.queries("shard_01")] == ["q1"]
     # The node that indexed them has them; the other fetched each once.
-    assert [gets(server, f"data-{at}.arrow") for at in (0, 1)] == [1, 1]
+    assert [gets(s3, f"data-{at}.arrow") for at in (0, 1)] == [1, 1]
     assert not (tmp_path / "here" / "shards.json").exists()
 
 
@@ -92,9 +79,7 @@ def test_parquet_one_file_and_an_index_that_is_not_shared(url: str, tmp_path: Pa
     assert rows(corpus) == dict(pages("p_1", "p_2"))
 
 
-def test_documents_are_drawn_once_and_their_pages_lie_beside_the_shared_index(
-    url: str, server: S3Double, tmp_path: Path
-):
+def test_documents_are_drawn_once_and_their_pages_lie_beside_the_shared_index(url: str, s3: S3Double, tmp_path: Path):
     source = tmp_path / "source"
     (source / "사진" / ".hidden").mkdir(parents=True)
     (source / "minutes.pdf").write_bytes(
@@ -153,14 +138,14 @@ def test_a_file_that_vanished_is_one_line(url: str, tmp_path: Path):
 
 @pytest.mark.parametrize("fault", [503, CUT], ids=["busy", "cut"])
 def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_half_a_file(
-    url: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+    url: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
 ):
     monkeypatch.setattr(fetched_files, "_AT_ONCE", 1000)
     put(write_corpus(tmp_path / "source", [pages("a_1", "a_2")]), f"{url}/source")
     corpus, other = node(tmp_path, "here", url), node(tmp_path, "other", url)
     index(f"{url}/source", corpus.place)
     parts = iter([None, fault, fault, None])
-    server.after = lambda method, path: next(parts, None) if method == "GET" and "data-0" in path else None
+    s3.after = lambda method, path: next(parts, None) if method == "GET" and "data-0" in path else None
     assert rows(other) == dict(pages("a_1", "a_2"))
     third = node(tmp_path, "third", url)
     monkeypatch.setattr(faults, "PATIENCE", 0.2)
@@ -169,15 +154,15 @@ def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_
         rows(third)
     assert "\n" not in str(error.value)
     assert [each.name for each in (tmp_path / "third" / "sources").iterdir() if each.suffix not in (".lock", "")] == []
-    server.after = lambda method, path: None
+    s3.after = lambda method, path: None
     assert rows(third) == dict(pages("a_1", "a_2"))
 
 
-def test_wrong_credentials_are_one_line(url: str, server: S3Double, tmp_path: Path):
+def test_wrong_credentials_are_one_line(url: str, s3: S3Double, tmp_path: Path):
     put(write_corpus(tmp_path / "source", [pages("a_1")]), f"{url}/source")
     corpus = node(tmp_path, "here", url)
     index(f"{url}/source", corpus.place)
-    server.before = lambda method, path: 403
+    s3.before = lambda method, path: 403
     for call in (lambda: index(f"{url}/source", corpus.place), lambda: rows(node(tmp_path, "other", url))):
         with pytest.raises(StoreError, match=r"with these credentials \(.*\): correct them and run again$"):
             call()
@@ -201,7 +186,7 @@ def test_a_full_disk_is_one_line_and_nothing_of_the_file_stays(
     assert rows(other) == dict(pages("a_1"))
 
 
-def test_what_was_not_used_for_longest_makes_room_and_what_is_in_use_stays(url: str, server: S3Double, tmp_path: Path):
+def test_what_was_not_used_for_longest_makes_room_and_what_is_in_use_stays(url: str, s3: S3Double, tmp_path: Path):
     fs, path = fsspec.core.url_to_fs(url)
     for name in "abcd":
         fs.pipe_file(f"{path}/{name}", name.encode() * 1000)
@@ -212,12 +197,12 @@ def test_what_was_not_used_for_longest_makes_room_and_what_is_in_use_stays(url: 
             return found.path.read_bytes()
 
     assert [content(name) for name in "abab"] == [b"a" * 1000, b"b" * 1000] * 2
-    server.asked.clear()
+    s3.asked.clear()
     assert content("c") == b"c" * 1000
-    assert [gets(server, f"/{name}") for name in "abc"] == [0, 0, 1]
+    assert [gets(s3, f"/{name}") for name in "abc"] == [0, 0, 1]
     assert content("b") == b"b" * 1000
     assert content("a") == b"a" * 1000
-    assert [gets(server, f"/{name}") for name in "abc"] == [1, 0, 1]
+    assert [gets(s3, f"/{name}") for name in "abc"] == [1, 0, 1]
     assert sum(each.stat().st_size for each in (tmp_path / "sources").iterdir()) <= 2500
     with kept.held(f"{url}/a") as used:
         assert content("c") + content("d") == b"c" * 1000 + b"d" * 1000
@@ -234,14 +219,14 @@ def _fetch(environment: dict[str, str], folder: str, url: str, together, found) 
         found.put((fetched.sha256, fetched.path.stat().st_size))
 
 
-def test_processes_of_a_node_fetch_a_file_once(url: str, server: S3Double, tmp_path: Path):
+def test_processes_of_a_node_fetch_a_file_once(url: str, s3: S3Double, tmp_path: Path):
     fs, path = fsspec.core.url_to_fs(url)
     fs.pipe_file(f"{path}/a.bin", b"a" * 100_000)
     context = multiprocessing.get_context("fork")
     together, found = context.Barrier(4), context.Queue()
-    server.asked.clear()
+    s3.asked.clear()
     processes = [
-        context.Process(target=_fetch, args=(server.environment, str(tmp_path / "s"), f"{url}/a.bin", together, found))
+        context.Process(target=_fetch, args=(s3.environment, str(tmp_path / "s"), f"{url}/a.bin", together, found))
         for _ in range(4)
     ]
     for process in processes:
@@ -249,7 +234,7 @@ def test_processes_of_a_node_fetch_a_file_once(url: str, server: S3Double, tmp_p
     assert len({found.get(timeout=60) for _ in processes}) == 1
     for process in processes:
         process.join(60)
-    assert gets(server, "a.bin") == 1
+    assert gets(s3, "a.bin") == 1
 
 
 def test_a_file_that_was_cut_off_by_a_kill_is_fetched_again(url: str, tmp_path: Path):

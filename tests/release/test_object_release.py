@@ -18,11 +18,10 @@ from resources.release.published import PublishedRelease, publish_to
 from resources.release.verify import verify
 from resources.store.files import faults
 from resources.store.locks import objects as object_locks
-from tests.doubles.s3 import BUCKET, S3Double
+from tests.doubles.s3 import S3Double
 from tests.support.processes.forked import CONTEXT
 from tests.support.processes.shared_nodes import MADE, Node
 from tests.support.released import contents, page_tables, release_of
-from tests.support.servers.buckets import bucket
 from tests.support.sources.corpora import pages, query, write_corpus
 
 LIVES = 4.0
@@ -31,21 +30,9 @@ SHARDS = ("shard_00", "shard_01")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[S3Double]:
-    with S3Double() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def root(server: S3Double) -> Iterator[str]:
-    with bucket(server.environment, BUCKET) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def made(root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def made(s3_root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a corpus of two shards whose tables are made, and nothing released."""
-    folder, url = tmp_path_factory.mktemp("made"), f"{root}/made"
+    folder, url = tmp_path_factory.mktemp("made"), f"{s3_root}/made"
     node = Node(folder / "home", url)
     source = write_corpus(folder / "source", [pages("a_1"), pages("b_1")], [query("q1", "무엇인가?", "a_1")])
     index(str(source), node.resources()["corpus"].place)
@@ -54,15 +41,15 @@ def made(root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def url(root: str, made: str, server: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(s3_root: str, made: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A copy of it for one test."""
     monkeypatch.setattr(faults, "PATIENCE", 3.0)
-    url = f"{root}/{uuid.uuid4().hex[:8]}"
+    url = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     fs, path = fsspec.core.url_to_fs(made)
     for file in fs.find(path):
         fs.cp_file(file, f"{url.removeprefix('s3://')}{file.removeprefix(path)}")
     yield url
-    server.before = server.after = lambda method, path: None
+    s3.before = s3.after = lambda method, path: None
 
 
 def test_shards_of_two_nodes_are_one_release_wherever_a_run_of_it_ends(url: str, tmp_path: Path):
@@ -82,7 +69,7 @@ def test_shards_of_two_nodes_are_one_release_wherever_a_run_of_it_ends(url: str,
 
 
 def test_a_release_at_a_url_is_published_when_it_is_whole_and_opens_and_verifies_there(
-    url: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     target = f"{url}/release"
     here, there = Node(tmp_path / "here", url, target), Node(tmp_path / "there", url, target)
@@ -95,17 +82,17 @@ def test_a_release_at_a_url_is_published_when_it_is_whole_and_opens_and_verifies
     downloaded = tmp_path / "downloaded"
     first.download(downloaded)
     assert contents(downloaded) == contents(there.release.root)
-    server.asked.clear()
+    s3.asked.clear()
     here.released("shard_00")
     # The same release is not sent again.
     assert PublishedRelease.at(target) == first
-    assert not [path for method, path in server.asked if method == "PUT" and "/release/versions" in path]
+    assert not [path for method, path in s3.asked if method == "PUT" and "/release/versions" in path]
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
-    server.asked.clear()
+    s3.asked.clear()
     corpus = kopub.open(target)
     assert [page.id for page in corpus.pages] == ["a_1", "b_1"]
     assert corpus.page("b_1").markdown == kopub.open(there.release.root).page("b_1").markdown
-    assert not [path for _, path in server.asked if "image_embeddings" in path]
+    assert not [path for _, path in s3.asked if "image_embeddings" in path]
     with pytest.raises(SourceError, match="unknown protocol 's4'"):
         kopub.open("s4://nowhere/release")
 
@@ -126,27 +113,27 @@ def test_the_command_verifies_a_release_at_a_url(url: str, tmp_path: Path):
 
 @pytest.mark.parametrize("at", ["data", "README.md", "release.json"])
 def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goes_on(
-    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ):
     monkeypatch.setattr(faults, "PATIENCE", 0.2)
-    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     release_of(tmp_path / "old", page_tables(0), page_tables(1))
     publish_to(target, tmp_path / "old", lambda line: None)
     old = PublishedRelease.at(target)
     release_of(tmp_path / "new", page_tables(0), page_tables(1, pages=5))
-    server.before = lambda method, path: 503 if method == "PUT" and f"/{at}" in path else None
+    s3.before = lambda method, path: 503 if method == "PUT" and f"/{at}" in path else None
     with pytest.raises(StoreError, match="the storage does not answer"):
         publish_to(target, tmp_path / "new", lambda line: None)
-    server.before = lambda method, path: None
+    s3.before = lambda method, path: None
     assert PublishedRelease.at(target) == old
     old.download(tmp_path / "read")
     assert contents(tmp_path / "read") == contents(tmp_path / "old")
-    server.asked.clear()
+    s3.asked.clear()
     publish_to(target, tmp_path / "new", lambda line: None)
     PublishedRelease.at(target).download(tmp_path / "now")
     assert contents(tmp_path / "now") == contents(tmp_path / "new")
     # Shards that are as they were are copied by the storage; a reader of the old release reads on.
-    sent = [path for method, path in server.asked if method == "PUT" and path.endswith("pages/shard_00.parquet")]
+    sent = [path for method, path in s3.asked if method == "PUT" and path.endswith("pages/shard_00.parquet")]
     assert len(sent) == (at == "data")
     old.download(tmp_path / "still")
     assert contents(tmp_path / "still") == contents(tmp_path / "old")
@@ -159,25 +146,25 @@ def _publish(environment: dict[str, str], target: str, folder: str) -> None:
 
 
 def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
-    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(object_locks, "LIVES", LIVES)
-    target = f"{root}/{uuid.uuid4().hex[:8]}"
+    target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     release_of(tmp_path / "old", page_tables(0))
     publish_to(target, tmp_path / "old", lambda line: None)
     old = PublishedRelease.at(target)
     release_of(tmp_path / "new", page_tables(0, pages=5))
-    killed = CONTEXT.Process(target=_publish, args=(server.environment, target, str(tmp_path / "new")))
+    killed = CONTEXT.Process(target=_publish, args=(s3.environment, target, str(tmp_path / "new")))
 
     def kill(method: str, path: str) -> int | None:
         if method == "PUT" and path.endswith("regions/shard_00.parquet") and killed.pid:
             os.kill(killed.pid, signal.SIGKILL)
         return None
 
-    server.before = kill
+    s3.before = kill
     killed.start()
     killed.join(60)
-    server.before = lambda method, path: None
+    s3.before = lambda method, path: None
     assert killed.exitcode == -signal.SIGKILL
     assert PublishedRelease.at(target) == old
     publish_to(target, tmp_path / "new", lambda line: None)
@@ -187,13 +174,12 @@ def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     assert fs.find(f"{path}/.locks") == []
 
 
-def test_of_two_that_publish_at_once_one_after_the_other_is_whole(root: str, server: S3Double, tmp_path: Path):
-    target = f"{root}/{uuid.uuid4().hex[:8]}"
+def test_of_two_that_publish_at_once_one_after_the_other_is_whole(s3_root: str, s3: S3Double, tmp_path: Path):
+    target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     for name, count in (("one", 3), ("two", 5)):
         release_of(tmp_path / name, page_tables(0, pages=count))
     both = [
-        CONTEXT.Process(target=_publish, args=(server.environment, target, str(tmp_path / name)))
-        for name in ("one", "two")
+        CONTEXT.Process(target=_publish, args=(s3.environment, target, str(tmp_path / name))) for name in ("one", "two")
     ]
     for each in both:
         each.start()

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.store import ledger
 from resources.store.append_log import AppendLog
+from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 
 

@@ -15,8 +15,7 @@ from resources.store.files.objects import Objects
 from resources.store.locks import objects as object_locks
 from resources.store.locks.objects import ObjectLock
 from resources.store.table_store import TableStore
-from tests.doubles.s3 import BUCKET, CUT, S3Double
-from tests.support.servers.buckets import bucket
+from tests.doubles.s3 import CUT, S3Double
 
 LIVES = 1.5
 LONG = 60.0
@@ -24,27 +23,15 @@ LONG = 60.0
 TABLE = pa.table({"page_id": ["a"]})
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Double]:
-    with S3Double() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def root(server: S3Double) -> Iterator[str]:
-    with bucket(server.environment, BUCKET) as url:
-        yield url
-
-
 @pytest.fixture
-def url(root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A store of its own for each test, whose locks live and whose faults are waited for about a second."""
     monkeypatch.setattr(object_locks, "LIVES", LIVES)
     monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
     monkeypatch.setattr(faults, "PATIENCE", 1.0)
-    server.asked.clear()
-    yield f"{root}/{tmp_path.name}"
-    server.before = server.after = lambda method, path: None
+    s3.asked.clear()
+    yield f"{s3_root}/{tmp_path.name}"
+    s3.before = s3.after = lambda method, path: None
 
 
 def lock(url: str, lives: float | None = None) -> ObjectLock:
@@ -86,13 +73,13 @@ def test_of_twelve_that_come_at_once_one_has_the_lock(url: str):
     assert names(url) == []
 
 
-def test_the_lock_costs_two_requests_where_nobody_else_wants_it(url: str, server: S3Double):
+def test_the_lock_costs_two_requests_where_nobody_else_wants_it(url: str, s3: S3Double):
     for _ in range(2):
-        server.asked.clear()
+        s3.asked.clear()
         held = lock(url, LONG)
         held.acquire(wait=True)
         held.release()
-    assert [method for method, _ in server.asked] == ["PUT", "DELETE"]
+    assert [method for method, _ in s3.asked] == ["PUT", "DELETE"]
 
 
 def test_who_comes_second_has_it_when_the_first_is_done_and_not_before(url: str):
@@ -203,9 +190,9 @@ def test_who_was_taken_over_from_unawares_finds_it_out_before_it_publishes(url: 
     other.release()
 
 
-def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, server: S3Double):
+def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, s3: S3Double):
     once = iter([CUT])
-    server.after = lambda method, path: next(once, None) if method == "PUT" else None
+    s3.after = lambda method, path: next(once, None) if method == "PUT" else None
     held = lock(url, LONG)
     held.acquire(wait=False)
     held.confirm()

@@ -1,7 +1,6 @@
 """What object storage is asked: as little as can be, and no more for more shards where tables are only looked at."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,16 +14,16 @@ from kopub_cli.make.run import run_assets
 from resources.retrieval.measuring import Measured, measure
 from resources.retrieval.run_history import HISTORY
 from resources.retrieval.searched_corpus import SearchedCorpus
-from resources.store import footer_cache, ledger
+from resources.store import footer_cache
 from resources.store.corpus_tables import TABLES
 from resources.store.files.object_file import AT_ONCE
 from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
+from resources.store.records import ledger
 from resources.store.table_store import TableStore
-from tests.doubles.s3 import BUCKET, S3Double
+from tests.doubles.s3 import S3Double
 from tests.support.harness import STANDARD, Platform
 from tests.support.processes.two_writers import OnObjects
-from tests.support.servers.buckets import bucket
 from tests.support.sources.corpora import pages
 
 FIRST, AGAIN, LOOK = 370, 254, 100
@@ -33,71 +32,59 @@ TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Double]:
-    with S3Double() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def root(server: S3Double) -> Iterator[str]:
-    with bucket(server.environment, BUCKET) as url:
-        yield url
-
-
 @pytest.fixture
-def store(root: str, server: S3Double, tmp_path: Path) -> TableStore:
-    store = TableStore(f"{root}/{tmp_path.name}")
+def store(s3_root: str, s3: S3Double, tmp_path: Path) -> TableStore:
+    store = TableStore(f"{s3_root}/{tmp_path.name}")
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "1"})
-    server.asked.clear()
+    s3.asked.clear()
     return store
 
 
-def asked(server: S3Double) -> list[str]:
-    methods = [method for method, _ in server.asked]
-    server.asked.clear()
+def asked(s3: S3Double) -> list[str]:
+    methods = [method for method, _ in s3.asked]
+    s3.asked.clear()
     return methods
 
 
-def test_a_small_table_is_read_in_one_request_whether_it_is_there_or_not(store: TableStore, server: S3Double):
+def test_a_small_table_is_read_in_one_request_whether_it_is_there_or_not(store: TableStore, s3: S3Double):
     assert store.read("ocr_results", "shard_00").num_rows == 10
     assert store.find("ocr_results", "shard_01") is None
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "1"}
-    assert asked(server) == ["GET"] * 3
+    assert asked(s3) == ["GET"] * 3
 
 
-def test_so_is_a_large_one_that_is_read_whole(store: TableStore, server: S3Double):
+def test_so_is_a_large_one_that_is_read_whole(store: TableStore, s3: S3Double):
     large = pa.table({"page_id": ["a"], "bytes": [random.Random(7).randbytes(2 * AT_ONCE)]})
     store.write("ocr_results", "shard_00", large, {"recipe": "2"})
-    server.asked.clear()
+    s3.asked.clear()
     assert store.read("ocr_results", "shard_00").equals(large)
-    assert asked(server) == ["GET"]
+    assert asked(s3) == ["GET"]
     with store.fetched_once():
         assert store.find("ocr_results", "shard_00") is not None
         assert store.metadata("ocr_results", "shard_00") == {"recipe": "2"}
-    assert asked(server) == ["GET"]
+    assert asked(s3) == ["GET"]
 
 
-def test_a_listing_is_one_request_whether_there_is_something_or_not(store: TableStore, server: S3Double):
+def test_a_listing_is_one_request_whether_there_is_something_or_not(store: TableStore, s3: S3Double):
     assert (store.published("ocr_results").keys(), store.published("raw_pages")) == ({"shard_00"}, {})
     assert (store.has("ocr_results", "shard_00"), store.has("ocr_results", "shard_0")) == (True, False)
     assert store.parts(".ledger").names() == []
-    assert asked(server) == ["GET"] * 5
+    assert asked(s3) == ["GET"] * 5
 
 
 def test_a_large_table_is_read_in_three_requests_and_its_footer_costs_no_more_than_a_small_table(
-    store: TableStore, server: S3Double
+    store: TableStore, s3: S3Double
 ):
     large = pa.table({"page_id": [f"{number:032x}" * 8 for number in range(9_000)], "n": range(9_000)})
     store.write("raw_pages", "shard_00", large, {"recipe": "1"}, replaces=False)
-    asked(server)
+    asked(s3)
     assert store.read("raw_pages", "shard_00").equals(large)
-    assert len(asked(server)) <= 4
+    assert len(asked(s3)) <= 4
     assert store.footer("raw_pages", "shard_00") == (9_000, {"recipe": "1"})
-    assert len(asked(server)) <= 2
+    assert len(asked(s3)) <= 2
 
 
-def test_a_journal_is_listed_once_and_removed_in_one_request(store: TableStore, server: S3Double):
+def test_a_journal_is_listed_once_and_removed_in_one_request(store: TableStore, s3: S3Double):
     journal = store.journal("ocr_results", "shard_00", TABLE.schema)
     assert journal.rows().num_rows == 0
     for _ in range(3):
@@ -105,39 +92,37 @@ def test_a_journal_is_listed_once_and_removed_in_one_request(store: TableStore, 
         journal.flush()
     assert journal.rows().num_rows == 3
     journal.clear()
-    assert asked(server) == ["GET", "PUT", "PUT", "PUT", "POST"]
+    assert asked(s3) == ["GET", "PUT", "PUT", "PUT", "POST"]
     assert store.journal("ocr_results", "shard_00", TABLE.schema).rows().num_rows == 0
 
 
-def test_the_last_run_is_told_by_the_names_of_its_entries(store: TableStore, server: S3Double):
+def test_the_last_run_is_told_by_the_names_of_its_entries(store: TableStore, s3: S3Double):
     for shard in ("shard_00", "shard_01", "shard_02"):
         rows = ledger.entries([("a", "f"), ("b", "f")], [1.0, None], 1, f"run-of-{shard[-1]}", "own")
         ledger.append(store, "ocr_results", shard, rows)
         last = ledger.entries([("a", "g"), ("b", "g")], [1.0, 2.0], 1, "the-last-run", "own")
         ledger.append(store, "ocr_results", shard, last)
-    asked(server)
+    asked(s3)
     found = ledger.last_run(store, {"ocr_results": {"shard_00", "shard_02"}, "raw_pages": {"shard_00"}})
     assert found is not None
     assert (found.run_id, found.rows) == ("the-last-run", {"ocr_results": 4, "raw_pages": 0})
-    assert asked(server) == ["GET", "GET"]
+    assert asked(s3) == ["GET", "GET"]
 
 
 @pytest.mark.slow
 @pytest.mark.services
-def test_the_demo_asks_half_of_what_it_did(
-    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_demo_asks_half_of_what_it_did(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
-    samples = OnObjects(tmp_path / "home", url=f"{root}/{tmp_path.name}")
+    samples = OnObjects(tmp_path / "home", url=f"{s3_root}/{tmp_path.name}")
     samples.home.mkdir()
-    asked(server)
+    asked(s3)
     counts = []
     for _ in range(2):
         # As a process that starts now.
         monkeypatch.setattr(footer_cache, "_seen", {})
         run_assets(samples.settings, [], "", Console(quiet=True))
-        counts.append(len(asked(server)))
+        counts.append(len(asked(s3)))
     assert (counts[0] <= FIRST, counts[1] <= AGAIN) == (True, True), counts
     shown = status_values(samples.settings)
     assert (len(shown["assets"]), shown["next"], shown["reading"] is not None) == (len(STANDARD), None, True)
@@ -152,26 +137,26 @@ def scored(home: Path, store: TableStore) -> Measured:
 
 
 @pytest.mark.slow
-def test_a_look_at_all_tables_asks_no_more_for_more_shards(root: str, server: S3Double, tmp_path: Path):
+def test_a_look_at_all_tables_asks_no_more_for_more_shards(s3_root: str, s3: S3Double, tmp_path: Path):
     looks = []
     for shards in (3, 35):
         made = OnObjects.of(tmp_path / str(shards), [pages(f"{shard}_1") for shard in range(shards)])
         Platform(made.home).make(*TABLES_OF_ROWS)
         scored(made.home, Platform(made.home).store)
-        there = f"{root}/{tmp_path.name}/{shards}"
+        there = f"{s3_root}/{tmp_path.name}/{shards}"
         objects, folder = Objects.at(there)
         objects.fs.put(f"{made.home}/store/", f"{folder}/", recursive=True)
         on_objects = OnObjects(made.home, url=there)
-        asked(server)
+        asked(s3)
         # Nobody has looked at these tables yet.
         survey(on_objects.resources(), FooterCache(on_objects.store))
-        assert len(asked(server)) <= shards * len(TABLES_OF_ROWS) + LOOK
+        assert len(asked(s3)) <= shards * len(TABLES_OF_ROWS) + LOOK
         planned(on_objects.settings)
-        plan = len(asked(server))
+        plan = len(asked(s3))
         shown = status_values(on_objects.settings)
-        status = len(asked(server))
+        status = len(asked(s3))
         assert not scored(made.home, on_objects.store).computed
-        looks.append((plan, status, len(asked(server))))
+        looks.append((plan, status, len(asked(s3))))
         assert {each["made"] for each in shown["assets"]} == {0, shards}
     assert looks[0] == looks[1]
     assert max(looks[0]) < LOOK

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from resources.recognition.readings import RegionText, second_tries
 from resources.states import State
-from resources.store import ledger
-from resources.store.run_summary import runs_of, summed
+from resources.store.records import ledger
+from resources.store.records.run_summary import runs_of, summed
 from resources.store.shard_store import ShardStore
 
 

@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
-from resources.store import ledger
 from resources.store.files import faults
 from resources.store.files.objects import Objects
 from resources.store.locks import objects as object_locks
+from resources.store.records import ledger
 from resources.store.table_store import TableStore
-from tests.doubles.s3 import BUCKET, CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
+from tests.doubles.s3 import CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
 from tests.support.processes.two_writers import ASSETS, OnObjects
-from tests.support.servers.buckets import bucket
 from tests.support.sources.corpora import pages
 
 TABLE = pa.table({"page_id": ["a", "b"]})
@@ -25,26 +24,14 @@ PATIENCE = faults.PATIENCE
 """As it is outside of these tests."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Double]:
-    with S3Double() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def root(server: S3Double) -> Iterator[str]:
-    with bucket(server.environment, BUCKET) as url:
-        yield url
-
-
 @pytest.fixture
-def store(root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
+def store(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
     """With a table of recipe `before`, to which a fault must do nothing."""
     monkeypatch.setattr(faults, "PATIENCE", 5.0)
-    store = TableStore(f"{root}/{tmp_path.name}", keep_versions=0)
+    store = TableStore(f"{s3_root}/{tmp_path.name}", keep_versions=0)
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "before"})
     yield store
-    server.before = server.after = lambda method, path: None
+    s3.before = s3.after = lambda method, path: None
 
 
 def first(count: int, status: int, of: str = "PUT") -> Fault:
@@ -60,21 +47,21 @@ def first(count: int, status: int, of: str = "PUT") -> Fault:
         pytest.param("before", CUT_WITHIN, id="cut in the middle of the PUT"),
     ],
 )
-def test_a_fault_that_passes_is_waited_out(store: TableStore, server: S3Double, when: str, fault: int):
-    setattr(server, when, first(2, fault))
+def test_a_fault_that_passes_is_waited_out(store: TableStore, s3: S3Double, when: str, fault: int):
+    setattr(s3, when, first(2, fault))
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "now"}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_so_is_one_while_a_table_is_read(store: TableStore, server: S3Double, method: str):
-    server.before = first(2, 503, of=method)
+def test_so_is_one_while_a_table_is_read(store: TableStore, s3: S3Double, method: str):
+    s3.before = first(2, 503, of=method)
     assert store.read("ocr_results", "shard_00").equals(TABLE)
 
 
-def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, server: S3Double):
-    server.go_away()
-    back = threading.Timer(2.0, server.come_back)
+def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, s3: S3Double):
+    s3.go_away()
+    back = threading.Timer(2.0, s3.come_back)
     back.start()
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     back.join()
@@ -88,34 +75,34 @@ def test_a_minute_without_the_storage_costs_neither_a_table_nor_its_lock():
 
 
 def test_slow_answers_are_waited_for_and_asked_for_again(
-    store: TableStore, server: S3Double, monkeypatch: pytest.MonkeyPatch
+    store: TableStore, s3: S3Double, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"connect_timeout": 0.2, "read_timeout": 0.2}})
     impatient = TableStore(store.url, keep_versions=0)
-    server.before = first(2, SILENT)
+    s3.before = first(2, SILENT)
     impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert impatient.metadata("ocr_results", "shard_00") == {"recipe": "now"}
     monkeypatch.setattr(faults, "PATIENCE", 0.1)
-    server.before = lambda method, path: SILENT
+    s3.before = lambda method, path: SILENT
     with pytest.raises(StoreError, match=r"the storage does not answer \(.*[Tt]imeout.*\); what is finished") as e:
         impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "then"})
     assert "\n" not in str(e.value)
 
 
-def test_a_bucket_that_is_full_is_one_line_at_once_and_the_old_table_stays(store: TableStore, server: S3Double):
-    server.before = lambda method, path: FULL if method == "PUT" else None
+def test_a_bucket_that_is_full_is_one_line_at_once_and_the_old_table_stays(store: TableStore, s3: S3Double):
+    s3.before = lambda method, path: FULL if method == "PUT" else None
     for write in (
         lambda: store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"}),
         lambda: store.parts(".ledger", "ocr_results", "shard_00").append(TABLE),
         lambda: store.exclusive("ocr_results", "shard_00").__enter__(),
     ):
-        server.asked.clear()
+        s3.asked.clear()
         with pytest.raises(StoreError, match=r"has no room for it \(.+\); .*: make room or raise the quota") as e:
             write()
         assert "\n" not in str(e.value)
-        assert server.counted()["PUT"] == 1, "asking again makes no room"
+        assert s3.counted()["PUT"] == 1, "asking again makes no room"
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "before"}
-    server.before = lambda method, path: None
+    s3.before = lambda method, path: None
     with store.exclusive("ocr_results", "shard_00"):
         store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
 
@@ -128,17 +115,17 @@ def test_a_bucket_that_is_not_there_is_one_line(store: TableStore):
 
 
 def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
-    root: str, server: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(faults, "PATIENCE", 30.0)
     home = OnObjects.of(tmp_path / "home", [pages("a_1", "a_2", "a_3")]).home
-    calm, stormy = (OnObjects(home, url=f"{root}/{tmp_path.name}/{name}") for name in ("calm", "stormy"))
+    calm, stormy = (OnObjects(home, url=f"{s3_root}/{tmp_path.name}/{name}") for name in ("calm", "stormy"))
     calm.make(*ASSETS)
     some = cycle([None, 503, None, None, CUT, None, 500, None, None, CUT_WITHIN, None])
     lost = cycle([None, None, None, CUT, None, None, None, 503, None, None, None, None, None])
-    server.before, server.after = (lambda method, path: next(some)), (lambda method, path: next(lost))
+    s3.before, s3.after = (lambda method, path: next(some)), (lambda method, path: next(lost))
     stormy.make(*ASSETS)
-    server.before = server.after = lambda method, path: None
+    s3.before = s3.after = lambda method, path: None
     for asset in ASSETS:
         assert stormy.store.read(asset, "shard_00").equals(calm.store.read(asset, "shard_00"))
         assert ledger.read(stormy.store, asset, "shard_00").num_rows == 3
@@ -149,22 +136,22 @@ def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
 
 @pytest.mark.parametrize("fault", [503, CUT], ids=["busy", "cut"])
 def test_a_storage_that_stays_away_is_one_line_and_the_old_table_stays(
-    store: TableStore, server: S3Double, monkeypatch: pytest.MonkeyPatch, fault: int
+    store: TableStore, s3: S3Double, monkeypatch: pytest.MonkeyPatch, fault: int
 ):
     monkeypatch.setattr(faults, "PATIENCE", 0.2)
-    server.before = lambda method, path: fault
+    s3.before = lambda method, path: fault
     with pytest.raises(
         StoreError, match=r"shard_00\.parquet cannot be .* the storage does not answer \(.+\); what is"
     ) as e:
         store.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert "\n" not in str(e.value)
-    server.before = lambda method, path: None
+    s3.before = lambda method, path: None
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "before"}
 
 
-def test_wrong_credentials_are_one_line_at_once(store: TableStore, server: S3Double):
-    server.before = lambda method, path: 403
-    server.asked.clear()
+def test_wrong_credentials_are_one_line_at_once(store: TableStore, s3: S3Double):
+    s3.before = lambda method, path: 403
+    s3.asked.clear()
     for call in (
         lambda: store.write("ocr_results", "shard_00", TABLE, {}),
         lambda: store.read("ocr_results", "shard_00"),
@@ -175,4 +162,4 @@ def test_wrong_credentials_are_one_line_at_once(store: TableStore, server: S3Dou
         with pytest.raises(StoreError, match=r"with these credentials \(InvalidAccessKeyId\): correct them") as e:
             call()
         assert "\n" not in str(e.value)
-    assert len(server.asked) < 20
+    assert len(s3.asked) < 20

@@ -23,8 +23,8 @@ from resources.errors import ConfigError
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
-from resources.store import ledger
 from resources.store.footer_cache import FooterCache
+from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder

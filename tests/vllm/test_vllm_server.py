@@ -522,6 +522,10 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
             "vllm.v1.worker.gpu.sample.logits_processor.LogitsProcessor",
             "VLLM_USE_V2_MODEL_RUNNER",
         ),
+        (
+            "RuntimeError: Failed to load 0th LogitsProcessor plugin resources.vllm.plugin.ngram_guard:NGramGuard",
+            "install kopub there too",
+        ),
         ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "cannot be found"),
         ("RuntimeError: Cannot find any model weights with `/models/x`", "cannot be found"),
         ("vllm: error: unrecognized arguments: --no-such-flag", "does not know a flag"),

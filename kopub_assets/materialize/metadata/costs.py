@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.row_inputs.rows import Key, Work
-from resources.store import ledger
-from resources.store.run_summary import summed
+from resources.store.records import ledger
+from resources.store.records.run_summary import summed
 from resources.store.shard_store import ShardStore
 
 _SHOWN = 5

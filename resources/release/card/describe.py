@@ -12,8 +12,8 @@ from resources.release.card.reading import reading_scores
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
 from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
-from resources.store import self_tests
 from resources.store.footer_cache import FooterCache
+from resources.store.records import self_tests
 from resources.store.shard_store import ShardStore
 
 

@@ -1,7 +1,8 @@
 """A vLLM plugin that gives GLM-OCR and PaddleOCR-VL vision encoders which the host never waits for.
 
 vLLM finds it by the entry point `vllm.general_plugins` of this project and calls `register` in each of
-its processes. It changes nothing unless the server's environment asks for it.
+its processes. It changes nothing unless the server's environment asks for it. A flag of DeepSeek-OCR's server has
+vLLM load `ngram_guard` by its name.
 """
 
 import os

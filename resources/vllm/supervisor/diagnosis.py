@@ -55,6 +55,11 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "server's env (0 for the older one)",
     ),
     (
+        r"Failed to load \d+th LogitsProcessor plugin",
+        "the environment of this vLLM lacks a logits processor that extra_flags name; install kopub there too, or name "
+        "one that vLLM has itself",
+    ),
+    (
         r"RepositoryNotFoundError|RevisionNotFoundError|GatedRepoError|LocalEntryNotFoundError|OfflineModeIsEnabled"
         r"|Can't load the (configuration|model)|is not a local folder and is not a valid model"
         r"|does not appear to have a file|Invalid repository ID or local directory"

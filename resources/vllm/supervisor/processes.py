@@ -4,7 +4,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -69,18 +69,18 @@ def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -
     return True
 
 
-def kill_orphans(leader: int, started: int, program: str) -> bool:
+def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
     """End what a session's leader left behind when it could not do so itself; False when some would not go.
 
-    `started` tells the leader from a later process of the same number, `program` (a part of the
-    command line, in any case) its descendants from those of such a one.
+    `started` tells the leader from a later process of the same number, `programs` (parts of
+    command lines, in lower case) its descendants from those of such a one.
     """
     now = start_time(leader)
     if now == started:
         os.kill(leader, signal.SIGKILL)
     elif now is not None:
         return True
-    return kill_session(leader, lambda pid: program.lower() in _command_line(pid).lower())
+    return kill_session(leader, lambda pid: any(program in _command_line(pid).lower() for program in programs))
 
 
 def _command_line(pid: int) -> str:

@@ -2,28 +2,22 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
+from resources.vllm.supervisor.guarded import Guarded
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
-from resources.vllm.supervisor.processes import kill_session, start_time
 from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
-GUARD_SECONDS = 30.0
-"""Longer than a guard takes at worst: its grace, then ten seconds of killing."""
 _TAIL = 400
 """Lines at a log's end that are searched for the cause: the tracebacks of an engine and of those that wait for it."""
 _FAULT = 500
 """First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
-_ROOT = Path(__file__).resolve().parents[3]
-_GUARD = "resources.vllm.supervisor.guard"
 
 
 class ServerFailed(Exception):
@@ -43,14 +37,25 @@ class PortLost(Exception):
 
 
 class Replica:
-    """One `vllm serve` with everything it starts, below a guard."""
+    """One `vllm serve` with everything it starts, below a guard.
 
-    def __init__(self, folder: ServerFolder, specification: Specification, index: int, api_key: str) -> None:
+    `beside` gives variables of its environment that may differ from start to start.
+    """
+
+    def __init__(
+        self,
+        folder: ServerFolder,
+        specification: Specification,
+        index: int,
+        api_key: str,
+        beside: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._folder = folder
         self._specification = specification
         self.index = index
         self._api_key = api_key
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._beside = beside
+        self._server: Guarded | None = None
         self._began = 0.0
         self.port = specification.port + index if specification.port else _free_port()
 
@@ -73,18 +78,18 @@ class Replica:
 
     @property
     def started(self) -> bool:
-        return self._guard is not None
+        return self._server is not None
 
     @property
     def session(self) -> tuple[int, int]:
         """Leader and its start time."""
-        assert self._guard is not None
-        return self._guard.pid, start_time(self._guard.pid) or 0
+        assert self._server is not None
+        return self._server.session
 
     @property
     def cause(self) -> str:
         """Why it ended, or does not come up, as far as its log and exit status tell."""
-        return likely_cause(self._log_tail, self._guard.poll() if self._guard else None)
+        return likely_cause(self._log_tail, self._server.status if self._server else None)
 
     @property
     def stages(self) -> str:
@@ -103,44 +108,19 @@ class Replica:
         """Start it; the locks `kept` stay held until its last process is gone."""
         if self._specification.port and not _is_free(self.port):
             raise ServerFailed(f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index)
-        command = [
-            sys.executable,
-            "-m",
-            "resources.vllm.supervisor.guard",
-            str(self._folder.path),
-            *self._specification.command,
-        ]
+        command = [*self._specification.command, "--port", str(self.port)]
         self._began = time.time()
         with self._new_log() as log:
-            self._guard = subprocess.Popen(
-                [*command, "--port", str(self.port)],
-                cwd=_ROOT,
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=kept,
-                start_new_session=True,
-            )
+            self._server = Guarded(self._folder.path, command, self._environment(), log, kept)
 
     def ended(self) -> bool:
-        return self._guard is not None and self._guard.poll() is not None
+        return self._server is not None and self._server.status is not None
 
     def stop(self, at_once: bool = False) -> None:
         """Stop it and everything it started; SIGTERM first unless `at_once`."""
-        if self._guard is None:
-            return
-        assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):
-            if at_once:
-                self._guard.stdin.write(b"!")
-            self._guard.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._guard.wait(GUARD_SECONDS)
-        self._guard.kill()
-        self._guard.wait()
-        kill_session(self._guard.pid)
-        self._guard = None
+        if self._server is not None:
+            self._server.stop(at_once)
+            self._server = None
 
     def wait_ready(self, deadline: float) -> None:
         """Return when it has generated something.
@@ -193,6 +173,7 @@ class Replica:
             **lasting_caches(os.environ, Path(self._specification.command[0])),
             "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
+            **self._beside(),
             **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
             "VLLM_API_KEY": self._api_key,
         }

@@ -54,6 +54,7 @@ class Specification:
     tensor_parallel: int = 1
     share_gpu: bool = False
     replicas: int = 1
+    mps: bool = False
     port: int = 0
     runner: str = "generate"
     images: bool = True

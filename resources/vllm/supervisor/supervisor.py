@@ -15,9 +15,11 @@ from pathlib import Path
 from types import FrameType
 
 from resources.vllm.supervisor.gpu_lock import hold_gpus, hold_starts, requested
+from resources.vllm.supervisor.guarded import GUARD_SECONDS
+from resources.vllm.supervisor.mps import Mps
 from resources.vllm.supervisor.probe import is_alive
 from resources.vllm.supervisor.processes import kill_orphans
-from resources.vllm.supervisor.replica import GUARD_SECONDS, MemoryLacked, PortLost, Replica, ServerFailed
+from resources.vllm.supervisor.replica import MemoryLacked, PortLost, Replica, ServerFailed
 from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
@@ -62,6 +64,7 @@ class Supervisor:
         sessions = before.sessions if before else ()
         self._state = State(Phase.WAITING, boot, os.getpid(), time.time(), restarts=restarts, sessions=sessions)
         self._replicas: list[Replica] = []
+        self._mps = Mps(folder, self._specification.env)
         self._publish(Phase.WAITING)
 
     def run(self) -> None:
@@ -94,6 +97,7 @@ class Supervisor:
             self._publish(Phase.STOPPING)
             for replica in self._replicas:
                 replica.stop()
+            self._mps.stop()
             self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
 
     def _end_orphans(self) -> None:
@@ -102,13 +106,16 @@ class Supervisor:
             state = folder.state
             if state is not None and (folder == self._folder or not folder.supervised):
                 for leader, started in state.sessions:
-                    kill_orphans(leader, started, "vllm")
+                    kill_orphans(leader, started, ("vllm", "mps"))
 
     def _start(self) -> None:
         started = time.monotonic()
         key = secrets.token_urlsafe(32)
         count = self._specification.replicas
-        self._replicas = [Replica(self._folder, self._specification, index, key) for index in range(count)]
+        self._replicas = [
+            Replica(self._folder, self._specification, index, key, lambda: self._mps.environment)
+            for index in range(count)
+        ]
         self._bring_up(self._replicas, api_key=key)
         self._folder.write_boot_seconds(time.monotonic() - started)
 
@@ -116,6 +123,8 @@ class Supervisor:
         """Start replicas side by side; those that other starts left without memory again, each alone."""
         late: list[Replica] = []
         with self._starting(alone=False):
+            if self._specification.mps and (problem := self._mps.start(self._locks)):
+                self._say(f"its replicas take turns on the GPU: {problem}")
             began = time.time()
             for replica in replicas:
                 replica.start(self._locks)
@@ -165,7 +174,8 @@ class Supervisor:
         return any(state and (state.since >= since or state.phase is Phase.STARTING) for state in states)
 
     def _sessions(self) -> tuple[tuple[int, int], ...]:
-        return tuple(replica.session for replica in self._replicas if replica.started)
+        sessions = tuple(replica.session for replica in self._replicas if replica.started)
+        return (*sessions, self._mps.session) if self._mps.session else sessions
 
     def _watch(self) -> None:
         """Look once at the server, at its users and at who else requests the GPU."""

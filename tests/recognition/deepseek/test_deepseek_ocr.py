@@ -29,7 +29,7 @@ from resources.recognition.vlm.deepseek.deepseek_images import (
     tiles,
 )
 from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR
+from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
@@ -302,6 +302,13 @@ def test_the_recipe_follows_what_changes_results_only() -> None:
 def test_a_server_that_cannot_serve_it_is_refused(server: dict[str, Any], said: str) -> None:
     with pytest.raises((ValidationError, dg.DagsterInvalidConfigError), match=said):
         DeepSeekOcrRecognizer(server=server_of(**server))
+
+
+@pytest.mark.parametrize("guard", [LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR])
+def test_a_managed_server_has_the_plugin_s_guard_or_vllm_s_own(guard: str) -> None:
+    flags = [f"--logits-processors={guard}"]
+    managed = server_of(mode="managed", extra_flags=flags, env={"VLLM_USE_V2_MODEL_RUNNER": "0"})
+    assert DeepSeekOcrRecognizer(server=managed).recipe() == DeepSeekOcrRecognizer(server=server_of()).recipe()
 
 
 def test_a_prompt_for_what_is_not_read_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -13,7 +13,7 @@ import pytest
 from resources.recognition.vlm.chat_requests import PATH, request_body
 from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
 from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR, RUNNER
+from resources.recognition.vlm.deepseek.deepseek_server import LOGITS_PROCESSOR, RUNNER, SAMPLING
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
@@ -21,6 +21,7 @@ from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.real_readings import assert_whole, sample_work
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
 
+ROOT = Path(__file__).resolve().parents[3]
 SHAPES = ((300, 600), (641, 640), (1280, 640), (90, 1900), (1700, 210))
 
 
@@ -28,12 +29,13 @@ def server_of(folder: Path) -> VLLMServer:
     vllm = program()
     assert vllm is not None
     fields = cpu_server(folder, idle_seconds=2)
-    serve = Path(__file__).parents[2] / "support" / "checkpoints" / "tiny_deepseek_serve.py"
+    serve = ROOT / "tests" / "support" / "checkpoints" / "tiny_deepseek_serve.py"
     own = ["--load-format", "dummy", f"--logits-processors={LOGITS_PROCESSOR}"]
     return VLLMServer(
         **{
             **fields,
-            "env": {**fields["env"], **RUNNER},
+            # The environment of this vLLM has not the project itself, whose guard it loads.
+            "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
             "command": [str(vllm.with_name("python")), str(serve), "serve"],
             "extra_flags": [*fields["extra_flags"], *own],
         }
@@ -50,6 +52,10 @@ def asked(endpoint: Endpoint, picture: TiledImage, **sampling: Any) -> dict[str,
 
 def pairs(answer: dict[str, Any]) -> Counter[tuple[int, int]]:
     return Counter(pairwise(answer["choices"][0]["token_ids"]))
+
+
+def longest_run(answer: dict[str, Any]) -> int:
+    return max(len(list(same)) for _, same in groupby(answer["choices"][0]["token_ids"]))
 
 
 @pytest.mark.slow
@@ -84,3 +90,9 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
         never_twice = asked(endpoint, pictures[0], ignore_eos=True, return_token_ids=True, vllm_xargs=guarded)
         assert max(pairs(free).values()) > 1
         assert max(pairs(never_twice).values()) == 1
+
+        # One token pushed before all others is a loop, which the setting of every request ends.
+        (token, *_) = free["choices"][0]["token_ids"]
+        pushed = {"ignore_eos": True, "return_token_ids": True, "logit_bias": {str(token): 100}}
+        assert longest_run(asked(endpoint, pictures[0], **pushed)) == 200
+        assert longest_run(asked(endpoint, pictures[0], **{**SAMPLING, **pushed})) == 30

@@ -10,7 +10,10 @@ from resources.vllm.server_fields import VLLMServerFields
 
 CONTEXT = 8192
 """Positions that the model was trained with; vLLM starts with no more."""
-LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+LOGITS_PROCESSOR = "resources.vllm.plugin.ngram_guard:NGramGuard"
+"""The guard against loops that a server is to load."""
+VLLM_LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+"""vLLM's own, with the same results at more of the host's time: for a vLLM whose environment lacks this project."""
 _FLAG = "--logits-processors"
 _FIRST, _SECOND = "deepseek-ocr", "deepseek-ocr-2"
 """How the names of repositories and folders of the two generations are, or begin."""
@@ -46,7 +49,8 @@ def check_server(server: VLLMServerFields, ocr2: bool = False) -> None:
         raise ValueError(f"server.max_model_len: DeepSeek-OCR takes {CONTEXT} tokens, not {server.max_model_len}")
     if server.max_image_tokens < most:
         raise ValueError(f"server.max_image_tokens: {server.max_image_tokens} is less than the {most} of its images")
-    if server.mode == "managed" and not any(LOGITS_PROCESSOR in flag for flag in server.extra_flags):
+    guards = (LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR)
+    if server.mode == "managed" and not any(guard in flag for guard in guards for flag in server.extra_flags):
         raise ValueError(f"server.extra_flags: DeepSeek-OCR falls into loops without {_FLAG}={LOGITS_PROCESSOR}")
     if server.mode == "managed" and not RUNNER.items() <= server.env.items():
         raise ValueError(

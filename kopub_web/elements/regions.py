@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 import kopub
-from kopub_web import markup
-from kopub_web.hues import hue
+from kopub_web.elements import markup
+from kopub_web.elements.hues import hue
 from resources.search.highlight import QueryWords
 
 Piece = tuple[bool, str]

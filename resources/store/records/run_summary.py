@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.store.ledger import moment_of
+from resources.store.records.ledger import moment_of
 
 ANSWER_TOKENS = "answer_tokens"
 """Tokens that a model wrote for a row."""

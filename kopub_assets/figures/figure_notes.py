@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.figure_table import FigureTable, PageResults
+from kopub_assets.figures.figure_table import FigureTable, PageResults
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
 from resources.code_version import CodeVersion

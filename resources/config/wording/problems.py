@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from resources.config.field_text import alternatives, annotation_at, is_model, possible
-from resources.config.near_names import did_you_mean
+from resources.config.wording.field_text import alternatives, annotation_at, is_model, possible
+from resources.config.wording.near_names import did_you_mean
 from resources.printable import visible
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from kopub_assets.figure_table import FigureTable
+from kopub_assets.figures.figure_table import FigureTable
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, unsound_figure_vectors
 from kopub_assets.materialize.engine_table import EngineTable

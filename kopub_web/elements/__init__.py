@@ -1,0 +1,1 @@
+"""Pages and regions as they are shown."""

@@ -1,0 +1,1 @@
+"""What is said of a profile's fields and of values that are wrong. Pure."""

@@ -1,0 +1,1 @@
+"""What is kept beside the tables: of what was computed, of runs and of engines."""
