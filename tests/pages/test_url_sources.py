@@ -136,7 +136,7 @@ def test_a_file_that_vanished_is_one_line(url: str, tmp_path: Path):
         Manifest.load(CorpusPlace(tmp_path, f"{url}/nothing"))
 
 
-@pytest.mark.parametrize("fault", [503, CUT], ids=["busy", "cut"])
+@pytest.mark.parametrize("fault", [503, pytest.param(CUT, marks=pytest.mark.slow)], ids=["busy", "cut"])
 def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_half_a_file(
     url: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
 ):

@@ -24,6 +24,7 @@ from tests.support.processes.shared_nodes import MADE, Node
 from tests.support.released import contents, page_tables, release_of
 from tests.support.sources.corpora import pages, query, write_corpus
 
+pytestmark = pytest.mark.slow
 LIVES = 4.0
 """Seconds after which the lock of a process that was killed is taken over."""
 SHARDS = ("shard_00", "shard_01")
@@ -145,6 +146,7 @@ def _publish(environment: dict[str, str], target: str, folder: str) -> None:
     publish_to(target, Path(folder), lambda line: None)
 
 
+@pytest.mark.services
 def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -174,6 +176,7 @@ def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     assert fs.find(f"{path}/.locks") == []
 
 
+@pytest.mark.services
 def test_of_two_that_publish_at_once_one_after_the_other_is_whole(s3_root: str, s3: S3Double, tmp_path: Path):
     target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     for name, count in (("one", 3), ("two", 5)):

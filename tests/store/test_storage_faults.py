@@ -59,6 +59,7 @@ def test_so_is_one_while_a_table_is_read(store: TableStore, s3: S3Double, method
     assert store.read("ocr_results", "shard_00").equals(TABLE)
 
 
+@pytest.mark.slow
 def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, s3: S3Double):
     s3.go_away()
     back = threading.Timer(2.0, s3.come_back)
@@ -114,6 +115,7 @@ def test_a_bucket_that_is_not_there_is_one_line(store: TableStore):
         TableStore("s3://nowhere/store").exclusive("ocr_results", "shard_00").__enter__()
 
 
+@pytest.mark.slow
 def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
     s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
