@@ -283,14 +283,15 @@ class PageModel:
         """Pages on the device. A compiled network takes one shape only, so its last batch is padded."""
         import torch
 
-        if self._staging is None:
+        staging = self._staging
+        if staging is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
-            self._staging = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+            staging = self._staging = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
         # By numpy: torch would wake a thread for each core, and those decode.
-        filling = self._staging.numpy()
+        filling = staging.numpy()
         for i, page in enumerate(pages):
             filling[i] = page
-        filled = self._staging[: len(pages)] if self._run is self._eager else self._staging
+        filled = staging[: len(pages)] if self._run is self._eager else staging
         return filled.to(self._device, non_blocking=True)
 
     def run(self, pixels: "torch.Tensor") -> "Raw":

@@ -256,7 +256,6 @@ def _conv_relu() -> "Callable[..., Tensor]":
     import torch
     from torch.nn.functional import conv2d
 
-    @torch.library.custom_op("kopub::conv_relu", mutates_args=())
     def conv_relu(
         x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
     ) -> torch.Tensor:
@@ -267,16 +266,18 @@ def _conv_relu() -> "Callable[..., Tensor]":
         except RuntimeError as error:
             raise ReluNotFused(str(error)) from error
 
-    @conv_relu.register_fake
+    operator = torch.library.custom_op("kopub::conv_relu", conv_relu, mutates_args=())
+
+    @operator.register_fake
     def _(
         x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
     ) -> torch.Tensor:
         return conv2d(x, weight, bias, stride, padding)
 
-    @conv_relu.register_kernel("cpu")
+    @operator.register_kernel("cpu")
     def _(
         x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
     ) -> torch.Tensor:
         return conv2d(x, weight, bias, stride, padding).relu_()
 
-    return conv_relu
+    return operator
