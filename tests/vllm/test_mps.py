@@ -110,7 +110,8 @@ def test_a_daemon_that_died_is_started_with_the_replicas_that_it_took_along(
         old.kill()
         for leader, _ in ServerFolder(runtime / pair.key).state.sessions[:2]:  # type: ignore[union-attr]
             os.kill(leader, signal.SIGKILL)
-        assert pair.restart(endpoint).alive(SOON)
+        # One after the other, where the supervisor looks between the two deaths.
+        until(lambda: pair.restart(endpoint).alive(SOON))
         (new,) = daemons(tmp_path)
         assert new.pid != old.pid
 
