@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from resources.vllm.endpoint import Endpoint
+from resources.vllm.server_metrics import by_name
 
 _EDGE = 0.15
 """Share of the answers that is left out at either end, at least."""
@@ -47,8 +48,7 @@ def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
     ended = threading.Event()
 
     def look() -> None:
-        done = sum(n for name, n in endpoint.samples().items() if name.startswith("vllm:request_success_total"))
-        looks.append((done, time.monotonic()))
+        looks.append((by_name(endpoint.samples())["vllm:request_success_total"], time.monotonic()))
 
     def watch() -> None:
         while not ended.wait(_PAUSE):
@@ -64,5 +64,9 @@ def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
         ended.set()
         watcher.join()
     look()
+    # A server counts an answer after it has sent it.
+    while looks[-1][0] > looks[-2][0]:
+        time.sleep(_PAUSE)
+        look()
     answers, moments = zip(*looks, strict=True)
     times.extend(np.interp(np.arange(answers[0] + 1, answers[-1] + 1), answers, moments))

@@ -1,11 +1,12 @@
 """What the assets of scores have in common: how Dagster declares them, and how the UI shows their tables."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 import pyarrow as pa
 
+from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.dagster_assets import GROUP, OWNERS, column_schema
 from resources.store.table import Table
 
@@ -29,6 +30,33 @@ def score_asset(
         code_version=version,
         check_specs=[dg.AssetCheckSpec(NO_DROP, asset=table.name, description=says)],
         metadata={"dagster/column_schema": column_schema(table.schema)},
+    )
+
+
+class Compared(Protocol):
+    """Scores that were measured: by the contents of what they came from, and against which run."""
+
+    @property
+    def inputs(self) -> str: ...
+
+    @property
+    def compared(self) -> str: ...
+
+
+def score_result(
+    context: dg.AssetExecutionContext,
+    measured: Compared,
+    account: Iterable[str],
+    drops: Sequence[str],
+    metadata: Metadata,
+) -> dg.MaterializeResult[Any]:
+    """The result of an asset of scores; `account` says what was measured, `drops` what is worse than before."""
+    for line in (*account, measured.compared, *drops):
+        context.log.info(line)
+    return dg.MaterializeResult(
+        metadata=metadata,
+        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
+        data_version=dg.DataVersion(measured.inputs),
     )
 
 

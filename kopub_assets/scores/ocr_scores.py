@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
+from kopub_assets.materialize.score_tables import score_asset, score_result, shown
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
@@ -65,13 +65,7 @@ def _measured(
         raise dg.Failure(str(error), allow_retries=False) from error
     watcher().ended(NAME)
     drops = significant_drops(measured.scores)
-    for line in (*_account(answers, measured), measured.compared, *drops):
-        context.log.info(line)
-    yield dg.MaterializeResult(
-        metadata=_metadata(answers, measured),
-        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
-        data_version=dg.DataVersion(measured.inputs),
-    )
+    yield score_result(context, measured, _account(answers, measured), drops, _metadata(answers, measured))
 
 
 def _account(answers: Sequence[KnownAnswers], measured: Measured) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.score_tables import drop_check, score_asset, shown
+from kopub_assets.materialize.score_tables import drop_check, score_asset, score_result, shown
 from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
@@ -94,13 +94,7 @@ def _measured(
         raise dg.Failure(str(error), allow_retries=False) from error
     watcher().ended(SCORES)
     drops = significant_drops(measured.scores)
-    for line in (*_account(searched, measured), measured.compared, *drops):
-        context.log.info(line)
-    yield dg.MaterializeResult(
-        metadata=_metadata(searched, measured),
-        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
-        data_version=dg.DataVersion(measured.inputs),
-    )
+    yield score_result(context, measured, _account(searched, measured), drops, _metadata(searched, measured))
 
 
 def _account(searched: SearchedCorpus, measured: Measured) -> list[str]:

@@ -5,8 +5,8 @@ Dagster's internals is here.
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import dagster as dg
@@ -23,6 +23,7 @@ from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
 AC = dg.AutomationCondition
 NAME = "model_upgrades"
 SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
+T = TypeVar("T")
 _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 
 
@@ -73,28 +74,24 @@ class _Ticks:
 
     def __init__(self, staleness: Staleness) -> None:
         self._staleness = staleness
-        self._scans: WeakKeyDictionary[Any, Survey] = WeakKeyDictionary()
-        self._guards: WeakKeyDictionary[Any, list[GuardStanding]] = WeakKeyDictionary()
-        self._scores: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
     def scan(self, context: Any) -> Survey:
-        view = context.asset_graph_view
-        if view not in self._scans:
-            self._scans[view] = self._staleness.scan()
-        return self._scans[view]
+        return self._once(context, "scan", self._staleness.scan)
 
     def guards(self, context: Any) -> list[GuardStanding]:
-        view = context.asset_graph_view
-        if view not in self._guards:
-            self._guards[view] = self._staleness.guards()
-        return self._guards[view]
+        return self._once(context, "guards", self._staleness.guards)
 
     def scores_are_stale(self, context: Any, scores: str) -> bool:
-        view = context.asset_graph_view
-        known = self._scores.setdefault(view, {})
-        if scores not in known:
-            known[scores] = self._staleness.scores_are_stale(view.instance, scores)
-        return known[scores]
+        instance = context.asset_graph_view.instance
+        return self._once(context, scores, lambda: self._staleness.scores_are_stale(instance, scores))
+
+    def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
+        """What `look` saw at its first call in this tick."""
+        seen = self._seen.setdefault(context.asset_graph_view, {})
+        if what not in seen:
+            seen[what] = look()
+        return seen[what]
 
 
 class _Condition(dg.AutomationCondition[Any]):

@@ -19,8 +19,11 @@ _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
     ("layout", "cores"): ("gpu_jpeg",),
     ("layout", "requests"): ("decode_threads", "batch_size"),
     ("recognition", "GPU"): (
-        *("server.gpus", "server.replicas_per_gpu", "server.mps"),
-        *("line_height", "server.quantization"),
+        "server.gpus",
+        "server.replicas_per_gpu",
+        "server.mps",
+        "line_height",
+        "server.quantization",
     ),
     ("recognition", "cores"): ("line_height",),
     ("recognition", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),

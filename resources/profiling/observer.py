@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -15,14 +14,15 @@ from resources.profiling.cores import Cores
 from resources.profiling.timeline import Activity, Span, activities
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.running_servers import RunningServer, servers
+from resources.vllm.server_metrics import by_name
 from resources.vllm.supervisor.probe import BadProbe, NotListening
 from resources.vllm.supervisor.server_state import Phase
 
 _SAMPLE_SECONDS = 0.1
 _ASK_SECONDS = 0.5
+"""Between two looks at the servers; a look reads a page of figures from each replica."""
 _LATE_SECONDS = 1.2
 """A server counts an answer after it has sent it, and is asked twice in this time: until then its last are not seen."""
-"""Between two looks at the servers; a look reads a page of figures from each replica."""
 
 Counts = list[tuple[float, float]]
 """(Unix time, count so far), in the order of time."""
@@ -141,12 +141,9 @@ class Observer:
             state.urls, state.api_key, server.specification.model, server.specification.runner, images=False
         )
         try:
-            found = endpoint.samples()
+            sums = by_name(endpoint.samples())
         except (NotListening, BadProbe, TimeoutError):
             return
-        sums: dict[str, float] = defaultdict(float)
-        for name, value in found.items():
-            sums[name.partition("/")[0]] += value
         history.requests.append((now, sums["vllm:request_success_total"]))
         history.prompt_tokens.append((now, sums["vllm:prompt_tokens_total"]))
         history.generated_tokens.append((now, sums["vllm:generation_tokens_total"]))

@@ -44,6 +44,14 @@ def total(parts: Iterable[Samples]) -> Samples:
     return summed
 
 
+def by_name(samples: Samples) -> Samples:
+    """The sums over kinds too."""
+    summed: Samples = defaultdict(float)
+    for name, value in samples.items():
+        summed[name.partition("/")[0]] += value
+    return summed
+
+
 def difference(before: Samples, after: Samples) -> Samples:
     """What was added to each counter; one that fell was started anew with its server, so all of it was."""
     added: Samples = defaultdict(float)

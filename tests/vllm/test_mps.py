@@ -13,7 +13,7 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor import mps
 from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.server_state import ServerFolder
-from tests.support.servers.stub_server import SOON, needs_linux, processes, until
+from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 
@@ -94,7 +94,7 @@ def test_a_replica_that_comes_back_is_its_client_again(
 ) -> None:
     daemon()
     with pair.lease() as endpoint:
-        os.kill(ServerFolder(runtime / pair.key).state.sessions[0][0], signal.SIGKILL)  # type: ignore[union-attr]
+        os.kill(state_of(pair, runtime).sessions[0][0], signal.SIGKILL)
         for target in pair.restart(endpoint).targets:
             probe(target, SOON)
         assert pipes(tmp_path) == {str(runtime / pair.key / "mps")}
@@ -108,7 +108,7 @@ def test_a_daemon_that_died_is_started_with_the_replicas_that_it_took_along(
     with pair.lease() as endpoint:
         (old,) = daemons(tmp_path)
         old.kill()
-        for leader, _ in ServerFolder(runtime / pair.key).state.sessions[:2]:  # type: ignore[union-attr]
+        for leader, _ in state_of(pair, runtime).sessions[:2]:
             os.kill(leader, signal.SIGKILL)
         # One after the other, where the supervisor looks between the two deaths.
         until(lambda: pair.restart(endpoint).alive(SOON))
@@ -121,7 +121,7 @@ def test_a_killed_supervisor_takes_the_daemon_along(
 ) -> None:
     daemon()
     with pair.lease():
-        os.kill(ServerFolder(runtime / pair.key).state.supervisor, signal.SIGKILL)  # type: ignore[union-attr]
+        os.kill(state_of(pair, runtime).supervisor, signal.SIGKILL)
         until(lambda: not processes(tmp_path))
 
 
@@ -130,8 +130,7 @@ def test_what_two_killed_keepers_left_is_ended_by_the_next_start(
 ) -> None:
     daemon()
     with pair.lease() as endpoint:
-        state = ServerFolder(runtime / pair.key).state
-        assert state is not None
+        state = state_of(pair, runtime)
         assert len(state.sessions) == 3
         keepers = (state.supervisor, *(leader for leader, _ in state.sessions))
         for number in (signal.SIGSTOP, signal.SIGKILL):

@@ -19,15 +19,11 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import stages
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
+from resources.vllm.supervisor.server_state import Phase
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
-from tests.support.servers.stub_server import SOON, needs_linux, processes, until
+from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
-
-
-def state_of(server: VLLMServer, runtime: Path) -> State | None:
-    return ServerFolder(runtime / server.key).state
 
 
 def boot_of(server: VLLMServer, runtime: Path) -> int:

@@ -36,7 +36,7 @@ from resources.vllm.supervisor.progress import LogTail
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
 from tests.support.processes.lease_client import LeaseClient
-from tests.support.servers.stub_server import SOON, needs_linux, processes, until
+from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 
@@ -48,10 +48,6 @@ def get(endpoint: Endpoint, path: str, replica: int = 0) -> Any:
 
 def generate(endpoint: Endpoint, seconds: float = SOON, replica: int = 0) -> None:
     probe(endpoint.targets[replica], seconds)
-
-
-def state_of(server: VLLMServer, runtime: Path) -> Any:
-    return ServerFolder(runtime / server.key).state
 
 
 # --- a start and an end -------------------------------------------------------------------------

@@ -169,14 +169,12 @@ class Objects:
         aiohttp forgets its read timeout once it was told to continue, and waits for ever for a storage, or a proxy
         before it, that says so and no more.
         """
-        if isinstance(self.fs, AsyncFileSystem):
-            waits = _S3 | getattr(self.fs, "config_kwargs", {})
-            limit = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
-            self.fs.pipe_file(path, content, **how, timeout=limit)
-        else:
-            self.fs.pipe_file(path, content, **how)
+        waits = _S3 | getattr(self.fs, "config_kwargs", {})
+        seconds = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
+        limit = {"timeout": seconds} if isinstance(self.fs, AsyncFileSystem) else {}
+        self.fs.pipe_file(path, content, **how, **limit)
 
-    def _ends(self) -> "dict[str, _End]":
+    def _ends(self) -> dict[str, _End]:
         known = _fetched.get()
         return {} if known is None else known
 

@@ -36,16 +36,20 @@ class Mps:
     @property
     def environment(self) -> dict[str, str]:
         """The variables by which a process becomes its client; none while it does not run."""
-        return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)} if self.runs else {}
+        return self._places if self.runs else {}
 
     @property
     def runs(self) -> bool:
         return self._daemon is not None and self._daemon.status is None
 
     @property
-    def session(self) -> tuple[int, int] | None:
-        """Leader of its processes' session and its start time; None while it does not run."""
-        return self._daemon.session if self._daemon is not None and self.runs else None
+    def sessions(self) -> tuple[tuple[int, int], ...]:
+        """Leader and start time of its processes' session; none while it does not run."""
+        return (self._daemon.session,) if self._daemon is not None and self.runs else ()
+
+    @property
+    def _places(self) -> dict[str, str]:
+        return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
 
     def start(self, kept: Sequence[int]) -> str:
         """Start it unless it runs, or another one is there to be used; why it cannot be had, else an empty text.
@@ -93,4 +97,4 @@ class Mps:
     def _environment(self) -> dict[str, str]:
         # It is to see every GPU: those that it sees it would number anew for its clients.
         seen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        return {**seen, **self._given, _PIPES: str(self._pipes), _LOGS: str(self._pipes)}
+        return {**seen, **self._given, **self._places}

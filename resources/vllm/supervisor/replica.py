@@ -48,7 +48,7 @@ class Replica:
         specification: Specification,
         index: int,
         api_key: str,
-        beside: Callable[[], Mapping[str, str]] = dict,
+        beside: Callable[[], Mapping[str, str]],
     ) -> None:
         self._folder = folder
         self._specification = specification

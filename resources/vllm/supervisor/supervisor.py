@@ -174,8 +174,7 @@ class Supervisor:
         return any(state and (state.since >= since or state.phase is Phase.STARTING) for state in states)
 
     def _sessions(self) -> tuple[tuple[int, int], ...]:
-        sessions = tuple(replica.session for replica in self._replicas if replica.started)
-        return (*sessions, self._mps.session) if self._mps.session else sessions
+        return (*(replica.session for replica in self._replicas if replica.started), *self._mps.sessions)
 
     def _watch(self) -> None:
         """Look once at the server, at its users and at who else requests the GPU."""

@@ -9,6 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
+from resources.vllm.server import VLLMServer
+from resources.vllm.supervisor.server_state import ServerFolder
+
 STUB = [sys.executable, str(Path(__file__).parents[2] / "doubles" / "stub_vllm.py")]
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
@@ -23,6 +26,11 @@ def until(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)
     return value
+
+
+def state_of(server: VLLMServer, runtime: Path) -> Any:
+    """The `State` of a server; None before its first start."""
+    return ServerFolder(runtime / server.key).state
 
 
 def processes(tmp_path: Path) -> list[psutil.Process]:
