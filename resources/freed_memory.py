@@ -8,7 +8,7 @@ import os
 import sys
 from functools import cache
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 """The names that glibc's malloc.h has for them."""
 ARENAS = 2
 """Heaps that glibc shares among threads: by default 8 for each core, and each keeps what its threads once needed."""
@@ -17,8 +17,8 @@ _LARGE = 256 * 1024
 
 _LARGEST_KEPT = 32 << 20
 """Bytes of the largest block that glibc can keep: pixels of 11 million in colour; A4 at 300 dpi has 8.7 million."""
-_KEPT = 128 << 20
-"""Bytes that are kept at the end of a heap. That of a thread has 64 MB in all."""
+_HEAP = 64 << 20
+"""Bytes of a heap of a thread, which may have several."""
 
 
 def keep_little() -> None:
@@ -37,13 +37,15 @@ def keep_little() -> None:
 def keep_blocks() -> None:
     """Tell the allocator of this process to keep freed blocks of up to 32 MB, for threads that soon want as much again.
 
-    By itself glibc gives a thread's heap back once more is free in it than twice the largest block. So it does for
-    each page of which a thread decodes 26 MB by way of as much again: the system then clears 13,000 pieces of 4 KB,
-    and the threads wait for one another. A thread may keep 64 MB, until `give_back`.
+    By itself glibc gives a thread's heap back once more is free in it than twice the largest block, and each further
+    heap once all of it is free. So it does for each page of which a thread decodes 26 MB by way of as much again: the
+    system clears up to 19,000 pieces of 4 KB for the next one, and the threads wait for one another. What is kept,
+    at most what was needed at once, is given back by `give_back`.
     """
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _HEAP)
+        libc.mallopt(_M_TOP_PAD, _HEAP)
 
 
 def give_back() -> None:

@@ -67,6 +67,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 def page_after_page():
+    encoded = [bytes([1]) * 650_000 for _ in range(ENCODED)]
     for _ in range(4):
         before = faults()
         work, pixels, small = (bytes([1]) * size for size in (26_103_000, 26_099_520, 1_920_000))
@@ -94,7 +95,9 @@ def test_what_is_free_between_used_blocks_is_given_back():
     assert int(ran(HOLES).stdout) > 20_000_000
 
 
-def test_what_a_thread_frees_after_a_page_is_there_for_the_next():
-    first, *others = map(int, ran(BLOCKS).stdout.split())
+@pytest.mark.parametrize("encoded", [0, 60])
+def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
+    """Also where encoded pages leave too little of a thread's heap for one that is decoded."""
+    first, *others = map(int, ran(BLOCKS.replace("ENCODED", str(encoded))).stdout.split())
     assert first > 100
     assert max(others) < first / 10
