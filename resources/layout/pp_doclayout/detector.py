@@ -213,10 +213,9 @@ class PPDocLayout(LayoutDetector):
         if self.keep_loaded:
             return
         if self._loading is not None:
-            # A model that nobody needed after all; one that could not be loaded has nothing to give back.
-            with suppress(Exception):
-                self._loaded()
-            self._loading = None
+            # A model that nobody needed after all: no step and no Ctrl-C waits until it is there.
+            loading, self._loading = self._loading, None
+            loading.when_done(lambda: _close(loading))
         if self._model is not None:
             self._model.close()
             self._model = None
@@ -381,3 +380,9 @@ class _Health:
                 f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
                 "check the weights, layout.dtype and layout.threshold"
             )
+
+
+def _close(loaded: "Begun[Replicas]") -> None:
+    """Give a model back that is there; one that could not be loaded has nothing to give back."""
+    with suppress(Exception):
+        loaded.result().close()
