@@ -56,8 +56,8 @@ class WorkerPool(Generic[Job, Ready, Result]):
 
     `make` makes the handler in each worker. It must be picklable and importable, as jobs and results must be.
     `lost` makes the result of a job that could not be done, from the reason. `spares` are processes that are up
-    already; the pool takes from them first. The pool has one run at a time. Its processes may still be ending after a
-    run; the threads in `leaving` wait for them, and this process for the threads.
+    already; the pool takes from them first. The pool has one run at a time. After the last result of a run its
+    processes end by themselves: the threads in `leaving` wait for them, and this process for the threads.
     """
 
     server: Server
@@ -86,12 +86,18 @@ class WorkerPool(Generic[Job, Ready, Result]):
             start = partial(start_process, self.make, settings, self.spares)
         with ExitStack() as lease:
             run = self._run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
+            through = False
             try:
                 yield from run.results(processes)
                 self.metrics()
+                through = True
             finally:
                 self._run = None
-                self.leaving[:] = [*(thread for thread in self.leaving if thread.is_alive()), run.stop()]
+                leaving = run.stop()
+                if through:
+                    self.leaving[:] = [*(thread for thread in self.leaving if thread.is_alive()), leaving]
+                else:
+                    leaving.join()
 
     def add(self, job: Job) -> None:
         """A further job for the run under way; it is given to a worker before those that were not taken yet."""
