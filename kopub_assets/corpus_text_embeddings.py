@@ -31,6 +31,9 @@ class CorpusTextEmbeddings(VectorTable):
     def reads(self) -> tuple[type[ShardAsset], ...]:
         return super().reads if self.resources["figures"].embed_notes else (ParsedTexts,)
 
+    def prepare(self) -> None:
+        self.engine.prepare_texts()
+
     def rows(self, shard: str) -> Iterator[RowSpec]:
         notes = self._notes(shard)
         for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():

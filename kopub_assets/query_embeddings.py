@@ -26,6 +26,9 @@ class QueryEmbeddings(VectorTable):
     table: ClassVar[Table] = TABLES.query_vectors
     code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
 
+    def prepare(self) -> None:
+        self.engine.prepare_texts()
+
     def source(self, shard: str) -> str:
         """The queries of a shard as they were indexed; those of other shards do not count."""
         return queries_source(self.corpus.manifest, shard)

@@ -89,7 +89,14 @@ class Engine(dg.ConfigurableResource, ABC):
         return ()
 
     def release(self) -> None:
-        """Give back what it holds beyond one step, as a model in GPU memory. Called when a step ends."""
+        """Give back what it holds beyond one step, as a model in GPU memory.
+
+        Called at the end of a step, unless a later step of the run needs the engine, and at the end of a run.
+        """
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Hold nothing after a run of Dagster, whatever became of its steps."""
+        self.release()
 
     def weights(self) -> dict[str, str]:
         """Identity of every model file or engine build behind the results: revision, hash or version."""

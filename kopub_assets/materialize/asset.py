@@ -46,6 +46,8 @@ class Run:
     config: Any = None
     tags: Mapping[str, str] = field(default_factory=dict)
     gpu: GpuWatch = field(default_factory=GpuWatch)
+    handed_out: Callable[[], None] = lambda: None
+    """To be called when the engine has been given its last row, and works on what is in flight."""
 
     def has_tag(self, tag: str) -> bool:
         """Whether the run carries `tag` with the value true."""
@@ -120,6 +122,11 @@ class ShardAsset(ABC):
     @property
     def engines(self) -> tuple[Engine, ...]:
         return () if self.engine is None else (self.engine,)
+
+    def prepare(self) -> None:
+        """Begin in the background what its engines take long for before a first row; see `Engine.prepare`."""
+        for engine in self.engines:
+            engine.prepare()
 
     def typical_seconds(self, megabytes: float) -> float:
         """What a row is expected to take while nothing was measured; the picture of its page has so many megabytes."""

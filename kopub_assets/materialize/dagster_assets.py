@@ -3,7 +3,7 @@
 import inspect
 import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Problems, problems_before
-from kopub_assets.materialize.early_start import prepare_engines, priority
+from kopub_assets.materialize.early_start import StepsAhead, priority
 from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import at_terminal, canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
@@ -47,9 +47,10 @@ def dagster_asset(
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
-        prepare_engines(context, graph)
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        yield from over_shards(context, asset(resources), config, room)
+        made, ahead = asset(resources), StepsAhead.of(context, graph)
+        with ahead.during(made):
+            yield from over_shards(context, made, config, room, ahead)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
@@ -127,7 +128,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def over_shards(
-    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom
+    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: StepsAhead
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
     """Make the shards of a run: the same code for one, a range and a backfill.
 
@@ -155,6 +156,7 @@ def over_shards(
         warn=warn,
         config=config,
         tags=context.run.tags,
+        handed_out=ahead.prepare,
     )
     finished: dict[str, Finished] = {}
     failures: dict[str, str] = {}
@@ -162,7 +164,7 @@ def over_shards(
         require_tested(asset, run)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
-    with canceled_when_stopped(context), _released(asset), gpu_watch(asset.engines, run.warn) as gpu:
+    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
         run = replace(run, gpu=gpu)
         with closing(asset.make_shards(run)) as outcomes:
             for shard, outcome in outcomes:
@@ -208,16 +210,6 @@ def _materialization(context: dg.AssetExecutionContext, shard: str, made: Finish
 def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata with numbers that a person can read: of fractions, four digits count."""
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in metadata.items()}
-
-
-@contextmanager
-def _released(asset: ShardAsset) -> Iterator[None]:
-    """The engines of a step give back what they hold when it ends, so that what starts next finds the memory."""
-    try:
-        yield
-    finally:
-        for engine in asset.engines:
-            engine.release()
 
 
 def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:

@@ -1,6 +1,7 @@
-"""What takes long before a first row is begun at a step's beginning: servers and models of the steps that follow."""
+"""What takes long before a first row is begun ahead: servers, models and client processes of the steps that follow."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,35 +11,96 @@ from dagster._core.storage.tags import PRIORITY_TAG
 from kopub_assets.materialize.asset import ShardAsset
 from kopub_assets.materialize.metadata.provenance import recipe_of
 from kopub_assets.materialize.row_table import RowTable
+from resources.engine import Engine
 from resources.errors import KopubError
 from resources.states import State
 from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import ShardStore
 
-_looked: dict[str, list[str]] = {}
-"""Assets with rows to make, by the run of this process: a run looks once."""
+_runs: "dict[str, StepsAhead]" = {}
+"""By the run's id: a step may execute a run of its own, and not every run that fails tells its end."""
+_MOST_RUNS = 8
 
 
-def prepare_engines(context: dg.AssetExecutionContext, graph: Sequence[type[ShardAsset]]) -> None:
-    """Prepare the engines of the step of `context`, and of those after it in this process, that have rows to make.
+class StepsAhead:
+    """The steps of a run that have not begun: their engines are prepared, and keep what they hold for them.
 
-    `graph` has every asset after its parents. The steps come in the order they are executed: of two servers that do
-    not fit side by side, the first one asked for is had.
+    What comes next is begun twice: at the beginning of each step, so that servers and models are up when their turn
+    comes, and when a step has handed out its last row, so that the next one finds client processes up.
     """
-    step, run = context.get_step_execution_context(), context.run.run_id
-    plan = [each.key for level in step.plan_data.execution_plan.get_steps_to_execute_by_level() for each in level]
-    ahead = set(plan[plan.index(step.step.key) :])
-    assets = _declared(graph, step.scoped_resources_builder.resource_instance_dict, ahead)
-    if run not in _looked:
-        _looked.clear()
-        _looked[run] = with_rows_to_make(assets, tuple(context.partition_keys))
 
-    def turn(name: str) -> tuple[int, int]:
-        return -_urgency(assets[name], graph), plan.index(name)
+    def __init__(
+        self, run: str, waits_for: Mapping[str, Set[str]], names: Iterable[str], wanted: Sequence[ShardAsset]
+    ) -> None:
+        """`waits_for` has every step and those before it, `names` the assets among them.
 
-    for name in sorted(assets.keys() & _looked[run], key=turn):
-        for engine in assets[name].engines:
-            engine.prepare()
+        `wanted` are those with rows to make, in the order they are executed: of two servers that do not fit side by
+        side, the first one asked for is had.
+        """
+        self._run, self._waits_for, self._wanted = run, waits_for, wanted
+        self._to_come = set(names)
+
+    @classmethod
+    def of(cls, context: dg.AssetExecutionContext, graph: Sequence[type[ShardAsset]]) -> "StepsAhead":
+        """Those of the run of `context` in this process. `graph` has every asset after its parents."""
+        step, run = context.get_step_execution_context(), context.run.run_id
+        if run not in _runs:
+            plan = step.plan_data.execution_plan
+            order = [each.key for level in plan.get_steps_to_execute_by_level() for each in level]
+            assets = _declared(graph, step.scoped_resources_builder.resource_instance_dict, set(order))
+            wanted = with_rows_to_make(assets, tuple(context.partition_keys))
+            wanted.sort(key=lambda name: (-_urgency(assets[name], graph), order.index(name)))
+            while len(_runs) >= _MOST_RUNS:
+                del _runs[next(iter(_runs))]
+            _runs[run] = cls(run, plan.get_executable_step_deps(), assets, [assets[name] for name in wanted])
+        return _runs[run]
+
+    @contextmanager
+    def during(self, asset: ShardAsset) -> Iterator[None]:
+        """The step of `asset`: it and what follows are prepared, and in the end what no later step needs is released.
+
+        A step that fails takes along those that wait for it, and an interrupt takes all.
+        """
+        self.prepare(asset)
+        needed = _different([asset, *self._coming])
+        self._to_come.discard(asset.name)
+        try:
+            yield
+        except Exception:
+            self._to_come -= self._after(asset.name)
+            raise
+        except BaseException:
+            self._to_come.clear()
+            raise
+        finally:
+            still_needed = _different(self._coming)
+            for engine in needed:
+                if not any(engine is other for other in still_needed):
+                    engine.release()
+            if not self._to_come:
+                _runs.pop(self._run, None)
+
+    def prepare(self, now: ShardAsset | None = None) -> None:
+        """Begin what the steps ahead need, `now` before all; an engine that several need is prepared for the first."""
+        prepared: list[Engine] = []
+        for asset in sorted(self._coming, key=lambda asset: now is None or asset.name != now.name):
+            if not any(engine is other for engine in asset.engines for other in prepared):
+                asset.prepare()
+                prepared += asset.engines
+
+    @property
+    def _coming(self) -> list[ShardAsset]:
+        return [asset for asset in self._wanted if asset.name in self._to_come]
+
+    def _after(self, name: str) -> set[str]:
+        """The steps that wait for `name`, directly or not."""
+        direct = {step for step, before in self._waits_for.items() if name in before}
+        return direct.union(*map(self._after, direct))
+
+
+def _different(assets: Iterable[ShardAsset]) -> list[Engine]:
+    """Their engines, each once."""
+    return list({id(engine): engine for asset in assets for engine in asset.engines}.values())
 
 
 def priority(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:

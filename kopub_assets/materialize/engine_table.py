@@ -160,6 +160,8 @@ class ShardStream:
             if shard.complete:
                 self._end(shard)
             shard = self._next(wait=False)
+        if not self._waiting:
+            self._run.handed_out()
 
     def _take(self, result: Any) -> None:
         row_id = self._asset.row_id(result)

@@ -31,6 +31,10 @@ class Embedder(Engine):
 
     dim: int
 
+    def prepare_texts(self) -> None:
+        """`prepare` for texts and queries alone, which may need less than pictures do."""
+        self.prepare()
+
     @abstractmethod
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]: ...
 

@@ -1,14 +1,20 @@
 """The base of engines whose model runs on a server: their fields, their worker pool, their figures."""
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
+import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from resources.engine import Engine
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.handler import Handler
+from resources.vllm.client.messages import WarmUp
 from resources.vllm.client.worker import Worker, boot_process
 from resources.vllm.client.worker_pool import WorkerPool, process_count
 from resources.vllm.server import VLLMServer
@@ -44,26 +50,40 @@ class ServedEngine(Engine):
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
     worker_modules: ClassVar[tuple[str, ...]] = ()
-    """What a client process imports before its first job, so that no page waits for it."""
+    """What a client process imports while it waits, so that no page waits for it."""
 
     _spares: list[Worker] = PrivateAttr(default_factory=list)
+    _leaving: list[threading.Thread] = PrivateAttr(default_factory=list)
     _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
     _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
+        self.prepare_workers(self.worker_modules)
+
+    def prepare_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
+        """Ask for the server, and for client processes that import `modules` and do `calls` while they wait."""
         self.server.prepare()
         count = process_count(self.processes)
         if count > 1:
-            self._spares += [boot_process(self.worker_modules) for _ in range(count - len(self._spares))]
+            with suppress(OSError):  # the pool says it
+                self._spares += [boot_process() for _ in range(count - len(self._spares))]
+            warm_up = WarmUp((*(partial(import_module, name) for name in modules), *calls))
+            for spare in self._spares:
+                spare.send(warm_up)
 
     def release(self) -> None:
         """End client processes that were started for rows that never came."""
         spares = self._spares[:]
         self._spares.clear()
         for spare in spares:
-            spare.close()
+            spare.end()
         for spare in spares:
             spare.join()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        super().teardown_after_execution(context)
+        for thread in self._leaving:
+            thread.join()
 
     @property
     def gpus(self) -> int:
@@ -102,6 +122,7 @@ class ServedEngine(Engine):
             processes=self.processes,
             threads=self.threads,
             spares=self._spares,
+            leaving=self._leaving,
         )
         for made, figures in pool.run(jobs):
             self.count(figures)

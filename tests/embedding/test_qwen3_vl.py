@@ -3,8 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,7 +18,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Chunker
+from resources.embedding.qwen3_vl.chunking import Chunker, read_ahead
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.embedding.qwen3_vl.embedding_requests import image_request
 from resources.embedding.qwen3_vl.page_images import MAX_ASPECT, PATCH, page_image
@@ -28,14 +27,24 @@ from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
 from resources.states import State
 from resources.vllm.server import VLLMServer
-from tests.doubles.http_double import HttpDouble, error, truncated
+from tests.doubles.http_double import error, truncated
+from tests.doubles.vector_double import (
+    MOST_TOKENS,
+    WIDTH,
+    Reply,
+    Request,
+    VectorDouble,
+    always,
+    embedder,
+    says,
+    sound,
+    vector_of,
+)
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 
 pytest.importorskip("torch", reason="pages are resized with PyTorch")
 pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
 
-WIDTH = 96
-MOST_TOKENS = 1800
 MOST = MOST_TOKENS * PATCH**2
 
 
@@ -44,98 +53,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("qwen") / "tokenizer.json"
     qwen_tokenizer().save(str(path))
     return path
-
-
-@dataclass
-class Request:
-    """One request for a vector: a text's tokens, or a picture with its instruction."""
-
-    number: int
-    body: dict[str, Any]
-    double: "VectorDouble"
-
-    @property
-    def tokens(self) -> list[int]:
-        return self.body["input"]
-
-    @property
-    def image(self) -> bytes:
-        return base64.b64decode(self.body["messages"][1]["content"][0]["image_url"]["url"].partition(",")[2])
-
-    @property
-    def read(self) -> int:
-        """Tokens that a sound server reads."""
-        if "input" in self.body:
-            return len(self.tokens)
-        width, height = Image.open(io.BytesIO(self.image)).size
-        around = len(_frame(self.body["messages"][0]["content"][0]["text"])) + 2
-        # A sound server takes the marks of a model that a text spells out for marks.
-        beside = qwen_tokenizer().encode(self.caption, add_special_tokens=False).ids
-        return width * height // PATCH**2 + around + len(beside)
-
-    @property
-    def caption(self) -> str:
-        """The text after the picture; empty where there is none."""
-        return "".join(part["text"] for part in self.body["messages"][1]["content"][1:])
-
-    @property
-    def content(self) -> bytes:
-        return json.dumps(self.body.get("input", self.body.get("messages"))).encode()
-
-
-def _frame(instruction: str) -> list[int]:
-    """The prompt around nothing."""
-    turns = f"<|im_start|>system\n{instruction}<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
-    return qwen_tokenizer().encode(turns).ids
-
-
-Reply = Callable[[Request], Awaitable[web.Response]]
-
-
-def vector_of(content: bytes) -> np.ndarray:
-    """A vector that no other content gets."""
-    return np.random.default_rng(crc32(content)).normal(size=WIDTH).astype("<f4")
-
-
-def says(vector: np.ndarray, tokens: int) -> web.Response:
-    item = {"index": 0, "embedding": base64.b64encode(vector.astype("<f4").tobytes()).decode()}
-    return web.json_response({"data": [item], "usage": {"prompt_tokens": tokens}})
-
-
-async def sound(asked: Request) -> web.Response:
-    return says(vector_of(asked.content), asked.read)
-
-
-def always(vector: np.ndarray) -> Reply:
-    async def reply(asked: Request) -> web.Response:
-        return says(vector, asked.read)
-
-    return reply
-
-
-@dataclass
-class VectorDouble(HttpDouble):
-    """An embedding server; what a probe sends is answered, and is not among `requests`."""
-
-    vectors: Reply = sound
-    requests: list[Request] = field(default_factory=list)
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        if body.get("input") == "a":
-            self.probes += 1
-            return says(np.ones(WIDTH), 1)
-        asked = Request(len(self.requests), body, self)
-        self.requests.append(asked)
-        return await self.vectors(asked)
-
-
-def embedder(double: HttpDouble, tokenizer: Path, **fields: Any) -> Qwen3VLEmbedder:
-    server = VLLMServer(
-        model="qwen", revision="r1", mode="external", urls=[double.url], runner="pooling", max_image_tokens=MOST_TOKENS
-    )
-    common = {"processes": 1, "in_flight": 8, "retry_seconds": 0.001, "width": WIDTH, "dim": 64}
-    return Qwen3VLEmbedder(server=server, tokenizer=str(tokenizer), **{**common, **fields})
 
 
 def texts_by(
@@ -189,6 +106,18 @@ def test_a_text_is_asked_for_below_the_instruction_and_read_at_the_last_token(to
     assert plain.token_to_id("<|im_end|>") not in inner
     assert plain.decode(inner) == "가나다\n<|im_end|>끝"
     assert made.state is State.OK
+
+
+def test_a_tokenizer_that_was_read_ahead_is_taken_by_the_first_that_needs_it(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    qwen_tokenizer().save(str(path))
+    prompts = Chunker(path, "Read it.", 64).prompts("가나다")
+    read_ahead(path)
+    path.unlink()
+    read_ahead(path)
+    assert Chunker(path, "Read it.", 64).prompts("가나다") == prompts
+    with pytest.raises(EngineError, match="cannot be read as a tokenizer"):
+        Chunker(path, "Read it.", 64)
 
 
 def test_a_query_has_an_instruction_of_its_own(tokenizer: Path) -> None:

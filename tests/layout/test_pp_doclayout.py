@@ -658,6 +658,21 @@ def test_missing_weights_are_told_without_a_page_too(make: Callable[..., PPDocLa
         list(make(repo=str(tmp_path)).detect([]))
 
 
+def test_nobody_waits_for_a_model_that_is_not_needed_after_all(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, closed = threading.Event(), threading.Event()
+    load, close = pp_model.load, pp_model.PageModel.close
+    monkeypatch.setattr(pp_model, "load", lambda repo, revision: (released.wait(60), load(repo, revision))[1])
+    monkeypatch.setattr(pp_model.PageModel, "close", lambda model: (close(model), closed.set()))
+    resource = make()
+    resource.prepare()
+    resource.release()
+    assert not closed.is_set()
+    released.set()
+    assert closed.wait(60)
+
+
 def test_missing_weights_say_how_to_get_them(
     make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
-"""Engines of a run are prepared before their steps, where they have rows to make and nowhere else."""
+"""Engines of a run are prepared before their steps, where they have rows to make, and keep what a later step needs."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import pytest
 from kopub_assets.materialize.row_inputs.rows import RowSpec
 from kopub_assets.raw_pages import RawPages
 from resources.embedding.embeddings import Embedding
-from resources.errors import EngineError
+from resources.errors import EngineError, SourceError
 from resources.layout.regions import PageLayout, Region
 from resources.pages.page import Page
 from resources.parallel import Begun
@@ -19,6 +20,7 @@ from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 
 LAYOUT, READING = "layout_regions", "ocr_results"
+TEXTS, IMAGES, TEXT_VECTORS = "parsed_texts", "corpus_image_embeddings", "corpus_text_embeddings"
 
 
 class NotedLayout(OneRegionLayout):
@@ -29,6 +31,9 @@ class NotedLayout(OneRegionLayout):
         Diary(f"{self.diary}.all").note("detect")
         return super().detect(pages)
 
+    def release(self) -> None:
+        Diary(f"{self.diary}.all").note("release layout")
+
 
 class NotedReader(SlowReader):
     def prepare(self) -> None:
@@ -38,18 +43,38 @@ class NotedReader(SlowReader):
         Diary(self.diary).note("read")
         return super().read(pages)
 
+    def release(self) -> None:
+        Diary(self.diary).note("release recognition")
+
 
 class NotedEmbedder(UnitEmbedder):
+    """Takes all that it is given before it answers."""
+
     needs_server: ClassVar[bool] = True
+    spans_shards: ClassVar[bool] = True
 
     diary: str = ""
 
     def prepare(self) -> None:
         Diary(self.diary).note("prepare embedding")
 
+    def prepare_texts(self) -> None:
+        Diary(self.diary).note("prepare embedding of texts")
+
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         Diary(self.diary).note("embed")
-        return super().embed_images(pages)
+        taken = list(pages)
+        Diary(self.diary).note("answer")
+        yield from super().embed_images(taken)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        Diary(self.diary).note("embed texts")
+        taken = list(texts)
+        Diary(self.diary).note("answer texts")
+        yield from super().embed_texts(taken)
+
+    def release(self) -> None:
+        Diary(self.diary).note("release embedding")
 
 
 @pytest.fixture
@@ -64,12 +89,18 @@ def platform(tmp_path: Path) -> Platform:
     return built
 
 
-def noted(platform: Platform) -> list[str]:
+def everything(platform: Platform) -> list[str]:
     """What the engines were asked for since the last look, in order."""
     path = platform.home / "diary.all"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
+
+
+def noted(platform: Platform) -> list[str]:
+    """`everything` but what they were asked to give back or answered, each thing once in a row."""
+    lines = [line for line in everything(platform) if not line.startswith(("release", "answer"))]
+    return [line for line, _ in groupby(lines)]
 
 
 def test_all_engines_are_prepared_before_the_first_page_is_listed(
@@ -105,6 +136,56 @@ def test_only_engines_of_selected_assets_with_rows_to_make_are_prepared(platform
     assert set(noted(platform)) == {"prepare layout", "detect"}
     assert platform.run(f"raw_pages,{LAYOUT},{READING}").success
     assert set(noted(platform)) == {"prepare recognition", "read", "a_1"}
+
+
+def test_what_follows_is_prepared_when_the_last_row_is_handed_out_and_kept_while_it_is_needed(
+    platform: Platform,
+) -> None:
+    assert platform.run(f"raw_pages,{LAYOUT},{READING},{TEXTS},{IMAGES},{TEXT_VECTORS}").success
+    done = everything(platform)
+    assert [line for line in done[done.index("embed") :] if not line.startswith("release")] == [
+        "embed",
+        "prepare embedding of texts",
+        "answer",
+        "prepare embedding of texts",
+        "embed texts",
+        "answer texts",
+    ]
+    assert "prepare recognition" not in done[done.index("read") :]
+    assert done.index("detect") < done.index("release layout") < done.index("read")
+    assert done.index("read") < done.index("release recognition") < done.index("embed")
+    assert done.index("answer texts") < done.index("release embedding")
+
+
+def test_what_no_step_ahead_has_rows_for_is_not_prepared_at_the_end_of_one(platform: Platform) -> None:
+    assert platform.run(f"raw_pages,{LAYOUT},{READING},{TEXTS},{TEXT_VECTORS}").success
+    everything(platform)
+    assert platform.run(f"raw_pages,{LAYOUT},{READING},{TEXTS},{IMAGES},{TEXT_VECTORS}").success
+    done = everything(platform)
+    assert done[done.index("embed") :][:2] == ["embed", "answer"]
+
+
+def test_a_step_that_fails_releases_what_those_that_wait_for_it_need(platform: Platform) -> None:
+    platform.engines["recognition"] = NotedReader(diary=f"{platform.home}/diary.all", die_on="a_1")
+    assert not platform.run(f"raw_pages,{LAYOUT},{READING},{TEXTS},{IMAGES},{TEXT_VECTORS}").success
+    done = everything(platform)
+    assert "embed texts" not in done
+    assert "prepare embedding of texts" not in done
+    assert done.index("answer") < done.index("release embedding")
+
+
+def test_a_run_that_fails_before_an_engine_s_turn_releases_it(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(asset: RawPages, shard: str) -> Iterator[RowSpec]:
+        raise SourceError("the source is gone")
+
+    monkeypatch.setattr(RawPages, "rows", lost)
+    assert not platform.run().success
+    done = everything(platform)
+    assert "detect" not in done
+    for engine in ("layout", "recognition", "embedding"):
+        assert done.index(f"prepare {engine}") < done.index(f"release {engine}")
 
 
 def test_a_failed_row_and_another_recipe_are_rows_to_make(platform: Platform) -> None:

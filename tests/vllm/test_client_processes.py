@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,26 @@ import pytest
 from resources.errors import EngineError
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.messages import WarmUp
 from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.server import VLLMServer
-from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer
+from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
 pytestmark = pytest.mark.services
 
 ROOT = Path(__file__).resolve().parents[2]
+WAITING = """
+import time
+from resources.vllm.client.worker import boot_process
+waiting = [boot_process() for _ in range(2)]
+time.sleep(3600)
+"""
 SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
+QUICK = 8.0
+"""Seconds after which a process has not ended by itself: it is killed after 10."""
 READY_SECONDS = 1.0
 """CPU seconds until a client process asks for its first job."""
 
@@ -114,9 +124,19 @@ def test_the_client_processes_of_a_killed_run_end_by_themselves(
     assert (tmp_path / "closed").exists()
 
 
+def test_the_processes_that_wait_in_a_killed_run_end_by_themselves() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", WAITING], cwd=ROOT, env=environment, text=True) as run:
+        waiting = started(run)
+        run.kill()
+    until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in waiting))
+
+
 def test_processes_that_are_up_already_are_used_first(tmp_path: Path) -> None:
     others = psutil.Process().children()
-    spares = [boot_process(("sqlite3", "no_such_module")) for _ in range(2)]
+    spares = [boot_process() for _ in range(2)]
+    for spare in spares:
+        spare.send(WarmUp(tuple(partial(import_module, name) for name in ("no_such_module", "sqlite3"))))
     waiting = [process for process in psutil.Process().children() if process not in others]
     pool = WorkerPool(NoServer(), ProcessNamer, lambda job, reason: job, 4, RetryPolicy(), 2, spares=spares)
     found = set(pool.run(range(8)))
@@ -125,7 +145,25 @@ def test_processes_that_are_up_already_are_used_first(tmp_path: Path) -> None:
     until(lambda: not any(process.is_running() for process in waiting))
 
 
-def test_processes_that_nobody_needed_end_with_the_step() -> None:
+def test_a_run_does_not_wait_until_its_processes_have_ended() -> None:
+    pool = WorkerPool(NoServer(), SlowToClose, lambda job, reason: job, 4, RetryPolicy(), 2)
+    found = [result[0] for result in pool.run(range(8)) if isinstance(result, tuple)]
+    assert all(psutil.pid_exists(process) for process in found)
+    for thread in pool.leaving:
+        thread.join()
+    assert not any(psutil.pid_exists(process) for process in found)
+
+
+def test_a_process_whose_work_is_closed_takes_no_interpreter_down() -> None:
+    process = boot_process()
+    process.send(WarmUp((slow_to_exit,)))
+    started = time.monotonic()
+    process.close()
+    process.join()
+    assert time.monotonic() - started < QUICK
+
+
+def test_processes_that_nobody_needed_end_with_the_step_whatever_they_import() -> None:
     others = psutil.Process().children()
     server = VLLMServer(model="glm", revision="r1", mode="external", urls=["http://127.0.0.1:9"], images_per_prompt=0)
     engine = GlmOcrRecognizer.model_validate({"server": server, "processes": 2})
@@ -133,7 +171,10 @@ def test_processes_that_nobody_needed_end_with_the_step() -> None:
         engine.prepare()
     waiting = [process for process in psutil.Process().children() if process not in others]
     assert len(waiting) == 2
+    engine.prepare_workers((), partial(time.sleep, SOON))
+    started = time.monotonic()
     engine.release()
+    assert time.monotonic() - started < QUICK
     assert not any(process.is_running() for process in waiting)
 
 

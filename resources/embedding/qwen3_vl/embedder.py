@@ -1,17 +1,19 @@
 """The GPU embedder: Qwen3-VL-Embedding on a model server, with pages, texts and queries in one space."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from resources.code_version import CodeVersion
 from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
+from resources.embedding.qwen3_vl.chunking import read_ahead
 from resources.embedding.qwen3_vl.handlers import (
     EmbeddingSettings,
     FigureEmbeddingHandler,
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_TOKENIZER = "tokenizer.json"
+_TEXT_MODULES = ("resources.embedding.qwen3_vl.handlers",)
+"""What a client process imports for texts: they need neither PyTorch nor a decoder."""
+
+
 class Qwen3VLEmbedder(ServedEngine, Embedder):
     """Vectors by which a query finds pages, through their images or their texts (Li et al., 2026, arXiv 2601.04720).
 
@@ -46,7 +53,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.qwen3_vl", {1: "the first release"})
     typical_seconds: ClassVar[float] = 0.01
     typical_image_seconds: ClassVar[float] = 0.03
-    worker_modules: ClassVar[tuple[str, ...]] = ("torch", "cv2", "imagecodecs", "resources.embedding.qwen3_vl.handlers")
+    worker_modules: ClassVar[tuple[str, ...]] = (*_TEXT_MODULES, "torch", "cv2", "imagecodecs")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text", "figure"})
     limits: ClassVar[tuple[str, ...]] = (
@@ -98,6 +105,12 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
         return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
+    def prepare(self) -> None:
+        self.prepare_workers(self.worker_modules, *self._reading())
+
+    def prepare_texts(self) -> None:
+        self.prepare_workers(_TEXT_MODULES, *self._reading())
+
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
         yield from self.run_jobs((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
@@ -134,17 +147,31 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-        name = "tokenizer.json"
-        path = Path(self.tokenizer or Path(self.server.checkpoint) / name).expanduser()
+        path = self._own_tokenizer
         if path.is_file():
             return path
         if self.tokenizer or self.server.revision is None:
             raise EngineError(f"there is no {path}; name the model's tokenizer.json in the embedding's `tokenizer`")
         try:
-            return Path(hf_hub_download(self.server.model, name, revision=self.server.revision))
+            return Path(hf_hub_download(self.server.model, _TOKENIZER, revision=self.server.revision))
         except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
             said = " ".join(str(error).split())
             raise EngineError(f"the tokenizer of {self.server.model} cannot be had from the Hub: {said}") from error
+
+    def _reading(self) -> tuple[Callable[[], object], ...]:
+        """The reading of the tokenizer ahead of the first job, where it lies on this machine already."""
+        from huggingface_hub import try_to_load_from_cache
+
+        path: Any = self._own_tokenizer
+        if not path.is_file() and not self.tokenizer and self.server.revision is not None:
+            with suppress(ValueError):  # no repository has such a name, as the download will say
+                path = try_to_load_from_cache(self.server.model, _TOKENIZER, revision=self.server.revision)
+        return (partial(read_ahead, Path(path)),) if isinstance(path, str | Path) else ()
+
+    @property
+    def _own_tokenizer(self) -> Path:
+        """Where it is unless the model is a repository."""
+        return Path(self.tokenizer or Path(self.server.checkpoint) / _TOKENIZER).expanduser()
 
     @property
     def _image_tokens(self) -> int:

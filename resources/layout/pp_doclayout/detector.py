@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
 
 _REFERENCES = "reference"
-BATCHES_AHEAD = 16
-"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 2 GB. So 16 cores decode for some
+BATCHES_AHEAD = 32
+"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 4 GB. So 16 cores decode for eight
 seconds while the model is loaded, and it begins with all of that."""
 
 
@@ -230,10 +230,9 @@ class PPDocLayout(LayoutDetector):
         if self.keep_loaded:
             return
         if self._loading is not None:
-            # A model that nobody needed after all; one that could not be loaded has nothing to give back.
-            with suppress(Exception):
-                self._loaded()
-            self._loading = None
+            # A model that nobody needed after all: no step and no Ctrl-C waits until it is there.
+            loading, self._loading = self._loading, None
+            loading.when_done(lambda: _close(loading))
         if self._model is not None:
             self._model.close()
             self._model = None
@@ -387,3 +386,9 @@ def _empty(page: Prepared) -> PageLayout:
     if ink < BLANK_SHARE:
         return PageLayout(page.page_id, State.BLANK)
     return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink:.2%})")
+
+
+def _close(loaded: "Begun[Replicas]") -> None:
+    """Give a model back that is there; one that could not be loaded has nothing to give back."""
+    with suppress(Exception):
+        loaded.result().close()

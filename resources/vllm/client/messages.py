@@ -22,8 +22,15 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What a worker process does before its `Start`, so that no job waits for it; a call that fails is left."""
+
+    calls: tuple[Callable[[], object], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
-    """The first message to a worker process."""
+    """What makes a process a worker."""
 
     make: Callable[[], Handler[Any, Any, Any]]
     settings: WorkerSettings

@@ -4,22 +4,19 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
 from resources.vllm.client.handler import Handler
-from resources.vllm.client.messages import FromWorker, NewJob, Start, ToWorker, WorkerSettings
+from resources.vllm.client.messages import FromWorker, NewJob, Start, ToWorker, WarmUp, WorkerSettings
 from resources.vllm.client.worker_loop import run_worker
 
 Make = Callable[[], Handler[Any, Any, Any]]
 
 _STOP_SECONDS = 10.0
-_BOOT = (
-    "import sys; fd, names, *sys.path = sys.argv[1:]; "
-    "from resources.vllm.client.worker_process import main; main(int(fd), names)"
-)
+_BOOT = "import sys; fd, *sys.path = sys.argv[1:]; from resources.vllm.client.worker_process import main; main(int(fd))"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 """A worker's own threads are the parallelism, so numerical libraries get none of their own."""
 
@@ -38,7 +35,7 @@ class Worker:
         """The next message. Raises `EOFError` or `OSError` when the worker has ended."""
         return self.connection.recv()
 
-    def send(self, message: Start | ToWorker) -> None:
+    def send(self, message: WarmUp | Start | ToWorker) -> None:
         """Send a message. A worker that died is noticed when its end of the pipe is read."""
         try:
             self.connection.send(message)
@@ -52,6 +49,12 @@ class Worker:
     def close(self) -> None:
         """Close the pipe, which ends the worker after what its threads are at."""
         self.connection.close()
+
+    def end(self) -> None:
+        """End a process that has no work, whatever it imports."""
+        if not isinstance(self._runner, threading.Thread):
+            self._runner.terminate()
+        self.close()
 
     def join(self) -> None:
         """Wait until a closed worker has ended; kill a process that takes too long."""
@@ -80,8 +83,8 @@ def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) ->
     return worker
 
 
-def boot_process(modules: Sequence[str] = ()) -> Worker:
-    """A process that imports `modules` and waits for its `Start`. It ends when its pipe is closed.
+def boot_process() -> Worker:
+    """A process that waits for its `Start`, and for what it may do before. It ends when its pipe is closed.
 
     Unlike one that `multiprocessing` spawns, it does not import this process's main module: that of a Dagster run
     imports all of Dagster. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends it.
@@ -90,7 +93,7 @@ def boot_process(modules: Sequence[str] = ()) -> Worker:
     # Only the process holds its end after this block, so its death closes the pipe.
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), ",".join(modules), *sys.path],
+            [sys.executable, "-c", _BOOT, str(theirs.fileno()), *sys.path],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **_ONE_THREAD},
             pass_fds=(theirs.fileno(),),

@@ -1,9 +1,11 @@
 """A process with a worker pool whose jobs never end: `python -c "...main()"`, for tests that interrupt or kill it."""
 
 import asyncio
+import atexit
 import itertools
 import os
 import sys
+import time
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -48,6 +50,18 @@ class ProcessNamer:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class SlowToClose(ProcessNamer):
+    """One that takes a second to close."""
+
+    def close(self) -> None:
+        time.sleep(1.0)
+
+
+def slow_to_exit() -> None:
+    """Have the interpreter of this process wait a minute when it is taken down."""
+    atexit.register(time.sleep, 60)
 
 
 class NoServer:

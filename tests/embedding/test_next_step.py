@@ -1,0 +1,170 @@
+"""Vectors of pages and then of texts in one run: the processes that ask for the texts come up during the last pages."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+
+import psutil
+import pytest
+from aiohttp import web
+
+from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.states import State
+from resources.vllm import served_engine
+from resources.vllm.client import worker
+from tests.doubles.engines import SlowReader
+from tests.doubles.vector_double import Request, VectorDouble, embedder, embedder_at, sound
+from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
+from tests.support.harness import Platform, failure
+from tests.support.servers.stub_server import until
+from tests.support.sources.corpora import page_image
+
+pytest.importorskip("torch", reason="pages are resized with PyTorch")
+pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
+pytestmark = pytest.mark.services
+
+BEFORE = "raw_pages,layout_regions,ocr_results,parsed_texts"
+IMAGES, TEXTS = "corpus_image_embeddings", "corpus_text_embeddings"
+PROCESSES = 2
+HANDLERS = "resources.embedding.qwen3_vl.handlers"
+SOON = 20.0
+"""Seconds for what takes about one on an idle machine."""
+
+
+def corpus(*numbers: int) -> list[tuple[str, bytes]]:
+    """Pages that go to the server as they are."""
+    return [(f"p_{place}", page_image(number, (320, 320))) for place, number in enumerate(numbers)]
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    """Everything is made that comes before the vectors."""
+    built = Platform.of(tmp_path, [corpus(0, 1)])
+    built.make(*BEFORE.split(","))
+    return built
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes for pages import no more than those for texts: PyTorch takes two seconds."""
+    monkeypatch.setattr(Qwen3VLEmbedder, "worker_modules", (HANDLERS,))
+
+
+def served(platform: Platform, url: str) -> None:
+    tokenizer = platform.home / "tokenizer.json"
+    qwen_tokenizer().save(str(tokenizer))
+    platform.engines["embedding"] = embedder_at(url, tokenizer, processes=PROCESSES)
+
+
+def clients() -> list[psutil.Process]:
+    """The client processes that are up."""
+    found: list[psutil.Process] = []
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):  # it has ended
+            found += [process] if "worker_process" in " ".join(process.cmdline()) else []
+    return found
+
+
+class LastPages:
+    """Answers a page when the processes of both steps are up, or `SOON`, and a text at once; does `then` before."""
+
+    def __init__(self, then: Callable[[Request], object] = lambda _: None) -> None:
+        self.up: set[int] = set()
+        """Client processes that were up when a page was answered."""
+        self._then = then
+
+    async def __call__(self, asked: Request) -> web.Response:
+        deadline = time.monotonic() + SOON
+        while "messages" in asked.body and time.monotonic() < deadline:
+            self.up.add(len(clients()))
+            if len(clients()) == 2 * PROCESSES:
+                break
+            await asyncio.sleep(0.02)
+        self._then(asked)
+        return await sound(asked)
+
+
+def test_the_text_step_finds_its_processes_up_without_what_only_pages_need(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted: list[worker.Worker] = []
+    boot = worker.boot_process
+
+    def noted() -> worker.Worker:
+        booted.append(boot())
+        return booted[-1]
+
+    monkeypatch.setattr(worker, "boot_process", noted)
+    monkeypatch.setattr(served_engine, "boot_process", noted)
+    with_torch: list[bool] = []
+
+    def look(asked: Request) -> None:
+        if "input" in asked.body:
+            with_torch.extend(_maps(process, "libtorch") for process in clients())
+
+    last_pages = LastPages(look)
+    with VectorDouble(vectors=last_pages) as double:
+        served(platform, double.url)
+        assert platform.run(f"{IMAGES},{TEXTS}").success
+    assert set(platform.states(TEXTS).values()) == {State.OK}
+    assert max(last_pages.up) == len(booted) == 2 * PROCESSES
+    assert with_torch
+    assert not any(with_torch)
+    assert clients() == []
+
+
+def test_processes_for_texts_read_the_tokenizer_while_they_wait(tmp_path: Path) -> None:
+    tokenizer, through = tmp_path / "tokenizer.json", tmp_path / "through"
+    qwen_tokenizer().save(str(tokenizer))
+    through.mkdir()
+    with VectorDouble() as double:
+        engine = embedder(double, tokenizer, processes=PROCESSES)
+        engine.prepare_texts()
+        engine.prepare_workers((), partial(mkdtemp, dir=str(through)))
+        until(lambda: len(list(through.iterdir())) == PROCESSES)
+        tokenizer.write_text("{}")
+        (made,) = engine.embed_texts([("t", "글")])
+    assert made.state is State.OK
+
+
+def _maps(process: psutil.Process, library: str) -> bool:
+    with suppress(psutil.Error):  # it has ended
+        return any(library in mapped.path for mapped in process.memory_maps())
+    return False
+
+
+def test_nothing_is_left_when_the_first_of_two_steps_fails(platform: Platform, light: None) -> None:
+    platform.reindex([corpus(0, 2)])
+    last_pages = LastPages()
+    with VectorDouble(vectors=last_pages) as double:
+        served(platform, double.url)
+        result = platform.run(f"{IMAGES},{TEXTS}")
+    assert max(last_pages.up) == 2 * PROCESSES
+    assert "does not hold the bytes" in failure(result)
+    assert set(platform.states(TEXTS).values()) == {State.OK}
+    assert clients() == []
+
+
+def test_nothing_is_left_when_the_step_that_would_need_it_is_skipped(tmp_path: Path, light: None) -> None:
+    platform = Platform.of(tmp_path, [corpus(0)])
+    platform.engines["recognition"] = SlowReader(diary=str(tmp_path / "diary"), die_on="p_0")
+    with VectorDouble() as double:
+        served(platform, double.url)
+        assert "out of order" in failure(platform.run(f"{BEFORE},{TEXTS}"))
+    assert clients() == []
+
+
+def test_nothing_is_left_after_an_interrupt(platform: Platform, light: None) -> None:
+    last_pages = LastPages(lambda asked: asked.number or os.kill(os.getpid(), signal.SIGINT))
+    with VectorDouble(vectors=last_pages) as double:
+        served(platform, double.url)
+        assert not platform.run(f"{IMAGES},{TEXTS}").success
+        assert all("messages" in asked.body for asked in double.requests)
+    assert max(last_pages.up) == 2 * PROCESSES
+    assert clients() == []
