@@ -76,7 +76,7 @@ class PPDocLayout(LayoutDetector):
     batch_size: int = Field(
         default=16,
         ge=1,
-        description="Pages in one pass of the model; up to 16 times as many wait for it decoded, at 1.9 MB each.",
+        description="Pages in one pass of the model; up to 32 times as many wait for it decoded, at 1.9 MB each.",
     )
     decode_threads: int = Field(default=0, ge=0, description="Threads that decode pages; 0 is one for each core.")
     gpu_jpeg: bool = Field(
