@@ -1,5 +1,7 @@
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -651,6 +653,26 @@ def test_a_caller_that_stops_does_not_wait_for_the_model(
     loading.go_on.set()
     resource.release()
     assert len(detect(resource, some_pages(1))) == 1
+
+
+def test_two_models_are_not_read_at_the_same_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that ends leaves a model that is being loaded to itself, and the next one may want a model at once."""
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    read, alone = PPDocLayoutV3ForObjectDetection.from_pretrained, threading.Lock()
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        assert alone.acquire(blocking=False), "two at once"
+        try:
+            time.sleep(0.1)
+            return read(*arguments, **options)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(PPDocLayoutV3ForObjectDetection, "from_pretrained", noted)
+    with ThreadPoolExecutor(2) as threads:
+        networks = list(threads.map(lambda repo: pp_model.load(repo, ""), [str(folder)] * 2))
+    assert len(networks) == 2
 
 
 def test_missing_weights_are_told_without_a_page_too(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ ALL = "all"
 """Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
 """Whether cuDNN times its algorithms is a setting of the process: one device at a time."""
+_READING = threading.Lock()
+"""transformers changes settings of its own while it makes a network: two at once spoil all that come after them."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
 
@@ -62,13 +64,14 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     # The annotations of transformers know neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
-        network, report = from_pretrained(
-            repo,
-            revision=revision or None,
-            id2label=dict(enumerate(LABELS)),
-            label2id={label: i for i, label in enumerate(LABELS)},
-            output_loading_info=True,
-        )
+        with _READING:
+            network, report = from_pretrained(
+                repo,
+                revision=revision or None,
+                id2label=dict(enumerate(LABELS)),
+                label2id={label: i for i, label in enumerate(LABELS)},
+                output_loading_info=True,
+            )
     except (OSError, ValueError, RuntimeError) as error:
         what = first_line(error)
         how = "set layout.repo to a folder with config.json and model.safetensors"
