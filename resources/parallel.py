@@ -4,8 +4,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 In = TypeVar("In")
@@ -17,23 +18,33 @@ def of_two_cores(threads: int) -> float:
     return 2 / (threads or os.cpu_count() or 1)
 
 
-def bounded_map(function: Callable[[In], Out], items: Iterable[In], threads: int) -> Generator[Out, None, None]:
+def bounded_map(
+    function: Callable[[In], Out], items: Iterable[In], threads: int, ahead: int = 0
+) -> Generator[Out, None, None]:
     """Yield `function(item)` for every item, in order of completion.
 
-    0 `threads` are one for each core. At most `2 * threads` items are taken ahead, so a stream of
-    decoded pages never fills the memory. An exception of `function` reaches the caller; when the
-    caller stops early, nothing that has not started is run.
+    0 `threads` are one for each core. At most `2 * threads + ahead` items are taken that were not yielded, so a stream
+    of decoded pages never fills the memory; `ahead` are for a caller that comes back late. An exception of `function`
+    reaches the caller; when the caller stops early, nothing that has not started is run.
     """
     threads = threads or os.cpu_count() or 1
     stream = iter(items)
+    # A queue, since to wait for one of many futures costs each time for all of them.
+    done: SimpleQueue[Future[Out]] = SimpleQueue()
+    running: set[Future[Out]] = set()
     with ThreadPoolExecutor(threads) as pool:
-        running: set[Future[Out]] = {pool.submit(function, item) for item in islice(stream, 2 * threads)}
+
+        def begin(count: int) -> None:
+            for item in islice(stream, count):
+                running.add(future := pool.submit(function, item))
+                future.add_done_callback(done.put)
+
         try:
+            begin(2 * threads + ahead)
             while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-                    running.update(pool.submit(function, item) for item in islice(stream, 1))
+                running.remove(future := done.get())
+                yield future.result()
+                begin(1)
         finally:
             for future in running:
                 future.cancel()
@@ -70,6 +81,11 @@ class Begun(Generic[Out]):
     def result(self) -> Out:
         """The value, waited for; raises what making it raised."""
         return self._value.result()
+
+    @property
+    def done(self) -> bool:
+        """Whether the value is there, or its making has failed."""
+        return self._value.done()
 
     def when_done(self, function: Callable[[], object]) -> None:
         """Call `function` when the value is there or its making failed, at once if so already."""

@@ -28,10 +28,13 @@ _HEAD = """\
 
 Written by `python -m tools.settings_doc` from the descriptions of the fields; do not edit it.
 
-A profile is a YAML file of sections. `KOPUB_PROFILE` names one of `profiles/`, or the path of your own. A key is
-overridden, the last one counting, by
+A profile is a YAML file of sections. `KOPUB_PROFILE` names one of `profiles/`, or the path of your own. One that begins
+with `extends: h200` says what differs from that profile, which is a name or a path beside it: a key takes the place of
+the other's, a list as a whole, and so does a section with another `engine`.
 
-1. the file of the profile,
+A key is overridden, the last one counting, by
+
+1. the file of the profile that is extended, and the profile's own,
 2. the environment, `KOPUB_<SECTION>__<KEY>=VALUE` (`KOPUB_RECOGNITION__SERVER__REPLICAS=2`); lists and mappings are
    written in JSON,
 3. `kopub plan --set SECTION.KEY=VALUE`, to see what a change would cost,

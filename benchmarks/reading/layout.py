@@ -9,6 +9,7 @@ Every page that is timed is unique. Random weights take as long as real ones, ap
 import argparse
 import io
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -41,17 +42,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=512, help="unique pages to make of them")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--dtype", default="float16", choices=["float16", "bfloat16"])
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="that decode, where decoding is alone")
     arguments = parser.parse_args()
 
     print(f"{'what':58} result")
     show(postprocessing())
+    pages = unique_pages(arguments.pages, arguments.count)
+    show(host_alone(pages, arguments.threads))
     if not gpu():
         print("no CUDA GPU here: the model and the pipeline are not measured")
         return
     with TemporaryDirectory() as folder:
         weights = arguments.weights or random_weights(Path(folder))
         show(model_alone(weights, arguments.batch, arguments.dtype))
-        pages = unique_pages(arguments.pages, arguments.count)
         show(pipeline(weights, pages, arguments.batch, arguments.dtype))
 
 
@@ -216,13 +219,10 @@ def stored(folder: Path) -> list[bytes]:
 
 
 def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
-    """From encoded bytes to regions: the plain way, the host's part alone, and the resource."""
+    """From encoded bytes to regions: the plain way, and the resource."""
     from resources.layout.pp_doclayout.detector import PPDocLayout
 
-    size = statistics.mean(len(page) for page in pages) / 1e6
-    rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
-    rows.append(("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48])))
-    rows.append(("decode and resize alone", host_alone(pages)))
+    rows = [("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48]))]
     settings = {"repo": str(weights), "dtype": dtype, "batch_size": batch}
     eager = PPDocLayout.model_validate({**settings, "compile": False})
     rows += resource_way("resource, PNG, eager", eager, pages[:batch], pages[batch:])
@@ -259,17 +259,35 @@ def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
     return f"{len(pages) / (time.perf_counter() - started):.1f} pages/s"
 
 
-def host_alone(pages: Sequence[bytes]) -> str:
+def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
+    """Decoding and resizing alone, as glibc gives freed memory back and as the resource keeps it."""
+    from resources.freed_memory import keep_blocks
+
+    size = statistics.mean(len(page) for page in pages) / 1e6
+    rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
+    prepared(pages[: 2 * threads], threads)
+    rows.append(("decode and resize alone, freed memory given back", prepared(pages, threads)))
+    keep_blocks()
+    prepared(pages[: 2 * threads], threads)
+    rows.append(("decode and resize alone, freed memory kept", prepared(pages, threads)))
+    return rows
+
+
+def prepared(pages: Sequence[bytes], threads: int) -> str:
     from resources.layout.pp_doclayout.preprocess import prepare
     from resources.pages.page import Page
     from resources.parallel import bounded_map
 
-    threads = os.cpu_count() or 1
-    started = time.perf_counter()
     inputs = (Page(str(i), page) for i, page in enumerate(pages))
-    busy = sum(page.seconds for page in bounded_map(lambda page: prepare(page, False), inputs, threads))
-    rate = len(pages) / (time.perf_counter() - started)
-    return f"{rate:.0f} pages/s on {threads} threads, {busy / len(pages) * 1e3:.0f} ms each on its thread"
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    for _ in bounded_map(lambda page: prepare(page, False), inputs, threads):
+        pass
+    rate, after = len(pages) / (time.perf_counter() - started), resource.getrusage(resource.RUSAGE_SELF)
+    user, system, faults = (
+        (getattr(after, name) - getattr(before, name)) / len(pages) for name in ("ru_utime", "ru_stime", "ru_minflt")
+    )
+    each = f"{user * 1e3:.1f} ms of user and {system * 1e3:.1f} of system time, {faults:.0f} page faults each"
+    return f"{rate:.0f} pages/s on {threads} threads, {each}"
 
 
 def resource_way(name: str, detector: "PPDocLayout", warm: Sequence[bytes], pages: Sequence[bytes]) -> list[Row]:

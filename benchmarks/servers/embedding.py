@@ -25,6 +25,7 @@ import yaml
 from benchmarks.servers.ready_requests import ReadyVector
 from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pages
 from benchmarks.servers.steady import steady_part
+from resources.config.profile_files import read_profile
 from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
@@ -273,7 +274,7 @@ def main() -> None:
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s of a large bf16 matrix product on the card")
     parser.add_argument("--only", default="pages,texts", help="what to measure")
     arguments = parser.parse_args()
-    profiled = yaml.safe_load(arguments.profile.read_text("utf-8"))["embedding"]["server"] if arguments.profile else {}
+    profiled = read_profile(arguments.profile)["embedding"]["server"] if arguments.profile else {}
     fields = {
         **profiled,
         "model": arguments.model,

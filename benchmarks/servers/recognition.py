@@ -28,6 +28,7 @@ import yaml
 from benchmarks.servers import plain_way
 from benchmarks.servers.ready_requests import ReadyPage
 from benchmarks.servers.steady import answer_times, steady_part
+from resources.config.profile_files import read_profile
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
@@ -282,7 +283,7 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
 def server_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     """Fields of the server as the profile and the arguments say."""
     path = arguments.profile
-    fields = yaml.safe_load(path.read_text("utf-8"))["recognition"]["server"] if path else {}
+    fields = read_profile(path)["recognition"]["server"] if path else {}
     return fields | {
         "model": arguments.model,
         "revision": arguments.revision,

@@ -39,16 +39,13 @@ def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[
 
 
 @contextmanager
-def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
-    """When the server gave each of its answers; filled at the end.
-
-    Of whole pages: those that are begun together end together, so that the pages' own times come in waves.
-    """
-    looks: list[tuple[float, float]] = []
+def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]]]:
+    """How much a server had counted (amount, moment), looked at all the time; whole at the end."""
+    looked: list[tuple[float, float]] = []
     ended = threading.Event()
 
     def look() -> None:
-        looks.append((by_name(endpoint.samples())["vllm:request_success_total"], time.monotonic()))
+        looked.append((by_name(endpoint.samples())[counter], time.monotonic()))
 
     def watch() -> None:
         while not ended.wait(_PAUSE):
@@ -57,16 +54,37 @@ def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
     look()
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    times: list[float] = []
     try:
-        yield times
+        yield looked
     finally:
         ended.set()
         watcher.join()
     look()
     # A server counts an answer after it has sent it.
-    while looks[-1][0] > looks[-2][0]:
+    while looked[-1][0] > looked[-2][0]:
         time.sleep(_PAUSE)
         look()
-    answers, moments = zip(*looks, strict=True)
+
+
+@contextmanager
+def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
+    """When the server gave each of its answers; filled at the end.
+
+    Of whole pages: those that are begun together end together, so that the pages' own times come in waves.
+    """
+    times: list[float] = []
+    with looks(endpoint, "vllm:request_success_total") as looked:
+        yield times
+    answers, moments = zip(*looked, strict=True)
     times.extend(np.interp(np.arange(answers[0] + 1, answers[-1] + 1), answers, moments))
+
+
+def lasting_rate(looked: Sequence[tuple[float, float]]) -> float:
+    """Amount a second between the first and the last 15 % of what a server counted.
+
+    Of tokens it tells what answers of one length cannot: they end in waves, a few of which are no rate.
+    """
+    counts, moments = np.array(looked).T
+    ends = counts[0] + np.array([_EDGE, 1 - _EDGE]) * (counts[-1] - counts[0])
+    first, last = np.interp(ends, counts, moments)
+    return float((ends[1] - ends[0]) / (last - first))

@@ -4,8 +4,8 @@
 
 The server is made of the profile's `recognition.server`, or is the one at `--url`. Random weights
 (`--flag=--load-format=dummy`) take as long as real ones: answers have `--tokens` tokens, and are rubbish, so that
-without a cap every page is read in halves too: a second row. Every page is unique. Rates are those between the first
-15 % and the last 15 % of the pages.
+without a cap every page is read in halves too: a second row. Every page is unique. Rates are those of the tokens that
+the server made between the first 15 % and the last 15 % of them: pages that are begun together end together.
 """
 
 import argparse
@@ -19,10 +19,11 @@ import yaml
 
 from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
 from benchmarks.servers.recognition import unique_pages as stamped
-from benchmarks.servers.steady import require_enough, steady_part
+from benchmarks.servers.steady import lasting_rate, looks, require_enough
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
 from resources.pages.page import Page
+from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
 
@@ -42,19 +43,17 @@ def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
     print(f"{'prepared, a thread for each core':<40}{len(pages):6d}{len(pages) / seconds:9.2f}")
 
 
-def read(name: str, pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
+def read(name: str, pages: Sequence[Page], detector: DeepSeekOcrLayout, endpoint: Endpoint) -> None:
     """The whole step: decode, ink, picture, answer, regions."""
-    ended: list[float] = []
     states: dict[str, int] = {}
     spent = cpu_seconds()
-    for layout in detector.detect(Page(page.page_id, page.data) for page in pages):
-        ended.append(time.monotonic())
-        states[layout.state] = states.get(layout.state, 0) + 1
+    with looks(endpoint, "vllm:generation_tokens_total") as looked:
+        for layout in detector.detect(Page(page.page_id, page.data) for page in pages):
+            states[layout.state] = states.get(layout.state, 0) + 1
     spent = cpu_seconds() - spent
     figures: dict[str, Any] = dict(detector.report())
-    steady = steady_part([(moment, 1.0) for moment in ended], detector.slots)
-    rate = (len(steady) - 1) / (steady[-1][0] - steady[0][0])
     each = [figures.get(figure, 0.0) / len(pages) for figure in ("requests", "image_tokens", "answer_tokens")]
+    rate = lasting_rate(looked) / ((looked[-1][0] - looked[0][0]) / len(pages))
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     print(
         f"{name:<40}{len(pages):6d}{rate:9.2f}{1000 * spent / len(pages):12.1f}"
@@ -95,12 +94,12 @@ def main() -> None:
     print(f"{head}{'answer tokens':>15}  states")
     if "host" in rows:
         prepared(pages, detector(0.0))
-    with server.lease():
+    with server.lease() as endpoint:
         if arguments.warm:
             list(detector(0.0).detect(unique_pages(originals, arguments.warm, "warm")))
         for row, name, share in (("whole", "one request a page", 0.0), ("halves", "and every page in halves", 1.0)):
             if row in rows:
-                read(name, pages, detector(share))
+                read(name, pages, detector(share), endpoint)
 
 
 if __name__ == "__main__":

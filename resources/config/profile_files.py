@@ -1,6 +1,6 @@
 """Profiles and model pins as they stand in their files."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,21 @@ class Pin(BaseModel):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Commit of the repository, 40 hex digits.")
 
 
+EXTENDS = "extends"
+"""The key of a profile that names another one, to which it is an addition."""
+
 Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
 
 
 def profile_path(name: str) -> Path:
     """The file that `KOPUB_PROFILE` names. Raises `ConfigError`."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
+    return _profile_file(name, "KOPUB_PROFILE is", Path())
+
+
+def _profile_file(name: str, said: str, folder: Path) -> Path:
+    """The file of a profile's name, or of a path in `folder`. Raises `ConfigError`, which begins with `said`."""
+    path = folder / name if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     try:
         found = path.is_file() and path != PINS
     except (OSError, ValueError):
@@ -37,20 +45,49 @@ def profile_path(name: str) -> Path:
     if not found:
         known = sorted(file.stem for file in PROFILES.glob("*.yaml") if file != PINS)
         raise ConfigError(
-            f"KOPUB_PROFILE is {name!r}{did_you_mean(name, known)}; choose one of {', '.join(known)}, "
-            "or the path of a YAML file"
+            f"{said} {name!r}{did_you_mean(name, known)}; choose one of {', '.join(known)}, or the path of a YAML file"
         )
     return path
 
 
 def read_profile(path: Path) -> dict[Any, Any]:
-    """The sections of a profile as they are written. Raises `ConfigError`."""
+    """The sections of a profile as they are written, on those of the profile that it extends. Raises `ConfigError`."""
+    return _read_profile(path, ())
+
+
+def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     content = _read_yaml(path)
     if content is None:
         raise ConfigError(f"{path.name} is empty: it must have the sections layout, recognition and embedding")
     if not isinstance(content, dict):
         raise ConfigError(f"{path.name} has no sections: it is a {_KINDS.get(type(content), 'value')}, not a mapping")
-    return content
+    if EXTENDS not in content:
+        return content
+    name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
+    if not isinstance(name, str):
+        raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
+    below = _profile_file(name, f"{path.name}: {EXTENDS} is", path.parent)
+    if below.resolve() in chain:
+        raise ConfigError(
+            f"{path.name}: {EXTENDS} is {name!r}, which extends {path.name} in turn; take one of them out"
+        )
+    return _on_top(content, _read_profile(below, chain))
+
+
+def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:
+    """`below` with the keys of `content` in place of its own; mappings of the two are put together in the same way.
+
+    One with another `engine` takes the place of the whole: keys of one engine mean nothing to another.
+    """
+    together = dict(below)
+    for key, value in content.items():
+        there = below.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            same = value.get("engine", there.get("engine")) == there.get("engine")
+            together[key] = _on_top(value, there) if same else value
+        else:
+            together[key] = value
+    return together
 
 
 def read_pins(path: Path = PINS) -> Pins:

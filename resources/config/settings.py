@@ -73,7 +73,7 @@ class Settings:
         overrides: Sequence[Override] = (),
         changes: Mapping[str, str] | None = None,
     ) -> "Settings":
-        """The settings of a home and a profile as it stands in a file. Reads no environment variable.
+        """The settings of a home and the sections of a profile. Reads no environment variable.
 
         `pins` are those of the project when left out; `overrides` and `changes` are as in `checked_profile`.
         Raises `ConfigError`, one line.

@@ -176,8 +176,12 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
         (CPU + "release: !!python/object:x {}", "mine.yaml is not YAML in line 4: could not determine a constructor"),
         ("[" * DEEP, "mine.yaml is nested too deeply to be read"),
         ("layout: " + "{a: " * DEEP, "mine.yaml is nested too deeply to be read"),
+        ("extends: h20", "mine.yaml: extends is 'h20' (did you mean h200?); choose one of b200, cpu, h200"),
+        ("extends: no.yaml", "mine.yaml: extends is 'no.yaml'; choose one of b200, cpu, h200"),
+        ("extends: [h200]", "mine.yaml: extends is ['h200'], and must be the name of a profile, as h200"),
+        ("extends: mine.yaml", "mine.yaml: extends is 'mine.yaml', which extends mine.yaml in turn; take one of "),
     ],
-    ids=range(14),
+    ids=range(18),
 )
 def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
     assert refusal(load, text).startswith(line)

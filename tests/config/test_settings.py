@@ -11,8 +11,10 @@ import pytest
 from resources.config.profile_files import Pin
 from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
 from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import LABELS
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
@@ -48,6 +50,24 @@ def test_the_profile_for_korean_reads_with_paddleocr_vl_and_its_pipeline_s_rules
     assert isinstance(other, PaddleOcrVlRecognizer)
     assert other.server.model == "PaddlePaddle/PaddleOCR-VL-1.6"
     assert other.recipe() != reader.recipe()
+
+
+def test_a_profile_says_what_differs_from_the_one_it_extends(load: Load, tmp_path: Path):
+    (tmp_path / "theirs.yaml").write_text(
+        "extends: h200\nembedding: {dim: 512, server: {env: {A: b}, extra_flags: [--one]}}\nstore: {url: there}\n"
+    )
+    mine = load("extends: theirs.yaml\nembedding: {dim: 256}\nrecognition: {engine: tesseract}\n")
+    theirs = read_settings({"KOPUB_PROFILE": "h200"})
+    assert isinstance(mine.embedding, Qwen3VLEmbedder)
+    assert isinstance(theirs.embedding, Qwen3VLEmbedder)
+    assert (mine.embedding.dim, mine.embedding.server.env) == (256, {"OMP_NUM_THREADS": "8", "A": "b"})
+    assert mine.embedding.server.extra_flags == ["--one"]
+    assert mine.embedding.server.kv_cache_memory == theirs.embedding.server.kv_cache_memory
+    assert mine.layout.recipe() == theirs.layout.recipe()
+    # Of a section with another engine nothing of the other's is left, which it would refuse.
+    assert isinstance(mine.recognition, TesseractRecognizer)
+    assert mine.store.url.endswith("/there")
+    assert mine.profile_name == "mine"
 
 
 def test_the_default_is_cpu_below_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from resources.config.places import PROFILES
+from resources.config.profile_files import profile_path, read_profile
 from resources.config.settings import Settings
 from resources.figures.chat.noter import ChatNoter
 
@@ -15,7 +16,7 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
 
 @pytest.mark.parametrize("profile", ["h200", "rtx4090"])
 def test_the_sections_of_the_document_fit_a_profile(profile: str, tmp_path: Path) -> None:
-    written = yaml.safe_load((PROFILES / f"{profile}.yaml").read_text("utf-8"))
+    written = read_profile(profile_path(profile))
     for block in re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL):
         written |= yaml.safe_load(block)
     settings = Settings.of(tmp_path, written, profile)
@@ -28,6 +29,6 @@ def test_the_sections_of_the_document_fit_a_profile(profile: str, tmp_path: Path
 def test_no_profile_that_ships_makes_anything_of_figures(tmp_path: Path) -> None:
     for path in PROFILES.glob("*.yaml"):
         if path.stem != "models":
-            settings = Settings.of(tmp_path, yaml.safe_load(path.read_text("utf-8")), path.stem)
+            settings = Settings.of(tmp_path, read_profile(path), path.stem)
             assert settings.notes.off
             assert not settings.figures.vectors

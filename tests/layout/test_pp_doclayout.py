@@ -289,7 +289,8 @@ def test_pages_are_taken_lazily(make: Callable[..., PPDocLayout]) -> None:
     stream = make(batch_size=2).detect(endless())
     next(iter(stream))
     stream.close()  # type: ignore[attr-defined]
-    assert len(taken) < 20
+    in_flight, under_way = 2 * 2 + 2, 3 * 2
+    assert len(taken) <= detector.BATCHES_AHEAD * 2 + in_flight + under_way
 
 
 def test_pages_are_decoded_while_the_model_runs(
@@ -444,6 +445,76 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
     assert model.fallbacks == []
 
 
+class UntunedModel:
+    """Models on the CPU that tune in their first pass, as on a GPU; each pass with whether it tuned and its pages."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: int = 100) -> None:
+        self.passes: list[tuple[bool, int, bool]] = []
+        self._changed = threading.Condition()
+        forward, made = pp_network.forward, pp_model.PageModel.__init__
+
+        def untuned(model: Any, *arguments: Any, **options: Any) -> None:
+            made(model, *arguments, **options)
+            model._tuned = False
+
+        def noted(network: Any, pixels: Any, polygons: bool) -> "Raw":
+            if len(pixels) > fits:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            with self._changed:
+                self.passes.append((torch.backends.cudnn.benchmark, len(pixels), bool(pixels.any())))
+                self._changed.notify_all()
+            return forward(network, pixels, polygons)
+
+        monkeypatch.setattr(pp_model.PageModel, "__init__", untuned)
+        monkeypatch.setattr(pp_network, "forward", noted)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: None)
+
+    def wait_for(self, passes: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.passes) >= passes, 10), f"passes so far: {self.passes}"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_every_device_is_tuned_before_the_first_page(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    models = UntunedModel(monkeypatch)
+    resource = make(device=",".join(["cpu"] * devices))
+    resource.prepare()
+    models.wait_for(devices)
+    assert models.passes == [(True, 4, False)] * devices
+    detect(resource, some_pages(5))
+    # Whether a pass tunes is a setting of the process: the second device may still be at it.
+    assert sorted((pages, printed) for _, pages, printed in models.passes[devices:]) == [(1, True), (4, True)]
+    assert resource.report()["seconds_model"]
+
+
+def test_a_first_pass_that_does_not_fit_halves_the_batch_once(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, resource = UntunedModel(monkeypatch, fits=2), make()
+
+    def prepared_and_used() -> None:
+        resource.prepare()
+        models.wait_for(1)
+        detect(resource, some_pages(3))
+
+    with pytest.warns(RuntimeWarning, match="batch halved to 2"):
+        prepared_and_used()
+    assert [passed[1:] for passed in models.passes] == [(2, False), (2, False), (2, True), (1, True)]
+    assert resource.report()["fallbacks"] == "batch halved to 2"
+
+
+def test_nothing_is_tuned_on_the_host(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[int] = []
+    spoil(monkeypatch, lambda raw: (passes.append(len(raw.scores)), raw)[1])
+    resource = make(batch_size=2)
+    resource.prepare()
+    detect(resource, some_pages(2))
+    assert passes == [2]
+
+
 def test_compile_failure_falls_back_to_eager_with_one_warning(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,18 +587,87 @@ def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
         detect(resource, some_pages(1))
 
 
+class SlowLoad:
+    """Loading that waits until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = threading.Event()
+        self._load = pp_model.load
+        monkeypatch.setattr(pp_model, "load", self._waiting)
+
+    def _waiting(self, repo: str, revision: str) -> Any:
+        assert self.go_on.wait(20), "nobody let loading go on"
+        return self._load(repo, revision)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_pages_are_decoded_while_the_model_is_loaded_and_no_more_than_may_wait(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    batch = 2
+    # Those that may wait, and those in the hands of one thread; the last that may wait is not replaced yet.
+    most = detector.BATCHES_AHEAD * batch + (2 + batch) - 1
+    loading, taken, decoded, all_decoded = SlowLoad(monkeypatch), [], [], threading.Event()
+
+    def counting(page: Page, gpu_jpeg: bool) -> Any:
+        made = prepare(page, gpu_jpeg)
+        decoded.append(page.page_id)
+        if len(decoded) == most:
+            all_decoded.set()
+        return made
+
+    def pages() -> Iterator[Page]:
+        data = png(drawing(0, 120, 90))
+        for i in range(most + 10):
+            taken.append(i)
+            yield Page(f"p{i}", data)
+
+    monkeypatch.setattr(detector, "prepare", counting)
+    resource = make(batch_size=batch, decode_threads=1)
+    if prepared:
+        resource.prepare()
+    layouts: list[PageLayout] = []
+    thread = threading.Thread(target=lambda: layouts.extend(resource.detect(pages())))
+    thread.start()
+    try:
+        assert all_decoded.wait(10), f"{len(decoded)} pages were decoded"
+        thread.join(0.1)
+        assert len(taken) == most
+        assert not layouts
+    finally:
+        loading.go_on.set()
+        thread.join()
+    assert [layout.page_id for layout in layouts] == [f"p{i}" for i in range(most + 10)]
+
+
+def test_a_caller_that_stops_does_not_wait_for_the_model(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading, resource = SlowLoad(monkeypatch), make()
+    stream = resource.detect([Page("text", b"hello"), *some_pages(2)])
+    assert next(iter(stream)).state is State.QUARANTINED
+    stream.close()  # type: ignore[attr-defined]
+    assert not loading.go_on.is_set()
+    loading.go_on.set()
+    resource.release()
+    assert len(detect(resource, some_pages(1))) == 1
+
+
+def test_missing_weights_are_told_without_a_page_too(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"config\.json and model\.safetensors"):
+        list(make(repo=str(tmp_path)).detect([]))
+
+
 def test_nobody_waits_for_a_model_that_is_not_needed_after_all(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released, closed = threading.Event(), threading.Event()
-    load, close = pp_model.load, pp_model.PageModel.close
-    monkeypatch.setattr(pp_model, "load", lambda repo, revision: (released.wait(60), load(repo, revision))[1])
+    loading, closed, close = SlowLoad(monkeypatch), threading.Event(), pp_model.PageModel.close
     monkeypatch.setattr(pp_model.PageModel, "close", lambda model: (close(model), closed.set()))
     resource = make()
     resource.prepare()
     resource.release()
     assert not closed.is_set()
-    released.set()
+    loading.go_on.set()
     assert closed.wait(60)
 
 

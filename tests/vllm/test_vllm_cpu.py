@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
+from resources.config.profile_files import read_profile
 from resources.errors import EngineError
 from resources.vllm.endpoint import Endpoint, Meter
 from resources.vllm.flags import serve_arguments
@@ -227,7 +227,7 @@ def test_this_vllm_knows_every_flag_that_a_profile_leads_to() -> None:
     everything |= {"gpu_memory_utilization": 0.9, "prefix_caching": True}
     sections = [everything, {}]
     for profile in sorted((ROOT / "profiles").glob("*.yaml")):
-        for section in yaml.safe_load(profile.read_text("utf-8")).values():
+        for section in read_profile(profile).values():
             if isinstance(section, dict) and "server" in section:
                 sections.append({key: value for key, value in section["server"].items() if key != "version"})
     pinned = [VLLMServer(**{"model": "org/model", "revision": "abc", **section}) for section in sections]

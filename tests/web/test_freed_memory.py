@@ -1,4 +1,4 @@
-"""What `kopub browse` frees goes back to the system."""
+"""What `kopub browse` frees goes back to the system; what threads free that decode pages is kept for the next page."""
 
 import platform
 import re
@@ -59,6 +59,27 @@ give_back()
 print(before - resident())
 """
 
+BLOCKS = """
+import resource, threading
+from resources.freed_memory import keep_blocks
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+def page_after_page():
+    encoded = [bytes([1]) * 650_000 for _ in range(ENCODED)]
+    for _ in range(4):
+        before = faults()
+        work, pixels, small = (bytes([1]) * size for size in (26_103_000, 26_099_520, 1_920_000))
+        del work, pixels, small
+        print(faults() - before)
+
+keep_blocks()
+thread = threading.Thread(target=page_after_page)
+thread.start()
+thread.join()
+"""
+
 
 def ran(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -72,3 +93,11 @@ def test_threads_and_arrow_share_few_heaps():
 
 def test_what_is_free_between_used_blocks_is_given_back():
     assert int(ran(HOLES).stdout) > 20_000_000
+
+
+@pytest.mark.parametrize("encoded", [0, 60])
+def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
+    """Also where encoded pages leave too little of a thread's heap for one that is decoded."""
+    first, *others = map(int, ran(BLOCKS.replace("ENCODED", str(encoded))).stdout.split())
+    assert first > 100
+    assert max(others) < first / 10

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -15,8 +15,10 @@ from resources.code_version import CodeVersion
 from resources.engine import missing_packages, releases
 from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
+from resources.freed_memory import give_back, keep_blocks
 from resources.layout.base import LayoutDetector
 from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.pp_doclayout.health import NO_REGION, Health
 from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, holding, make_rules, postprocess
 from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
@@ -36,7 +38,16 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
 
 _REFERENCES = "reference"
-_NO_REGION = "no region was found on a page with ink"
+BATCHES_AHEAD = 16
+"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 2 GB. So 16 cores decode for some
+seconds while the model is loaded, and it begins with all of that."""
+
+
+class _Running(NamedTuple):
+    """A batch that was submitted to the model."""
+
+    pages: "list[Prepared]"
+    outputs: "Future[Outputs]"
 
 
 class PPDocLayout(LayoutDetector):
@@ -156,12 +167,14 @@ class PPDocLayout(LayoutDetector):
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         started = time.perf_counter()
-        health = _Health()
-        model = self._loaded()
-        for figures in (self._counts, self._seconds, self._taken, model.seconds):
+        health = Health()
+        for figures in (self._counts, self._seconds, self._taken, *([self._model.seconds] if self._model else [])):
             figures.clear()
+        self.prepare()
+        # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
+        keep_blocks()
         try:
-            for layout in self._stream(pages, model):
+            for layout in self._stream(pages):
                 health.add(layout)
                 self._counts[f"pages_{layout.state}"] += 1
                 yield layout
@@ -219,6 +232,7 @@ class PPDocLayout(LayoutDetector):
         if self._model is not None:
             self._model.close()
             self._model = None
+            give_back()
 
     def _sums(self) -> dict[str, float]:
         """Counts and seconds of the `detect` so far, which only grow."""
@@ -231,6 +245,10 @@ class PPDocLayout(LayoutDetector):
             loading, self._loading = self._loading, None
             self._model = self._load() if loading is None else loading.result()
         return self._model
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._model is None and self._loading is not None and not self._loading.done
 
     def _load(self) -> "Replicas":
         from resources.layout.pp_doclayout.model import load, named_devices
@@ -260,37 +278,48 @@ class PPDocLayout(LayoutDetector):
         except ValueError as error:
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
 
-    def _stream(self, pages: Iterable[Page], model: "Replicas") -> Iterator[PageLayout]:
-        """Decode on threads, run the model on more, post-process here; one batch waits at most."""
-        running: deque[tuple[list[Prepared], Future[Outputs]]] = deque()
-        batch: list[Prepared] = []
-        decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads)
+    def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        """Decode on threads, also while the model is loaded; run the model on more; post-process here."""
+        waiting: deque[Prepared] = deque()
+        running: deque[_Running] = deque()
+        most = BATCHES_AHEAD * self.batch_size
+        # Nobody takes what is decoded while a batch is post-processed, so the threads have as much to do meanwhile.
+        decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads, self.batch_size)
         with closing(decoded):
             for page in decoded:
                 if page.pixels is None:
                     self._seconds["decode"] += page.seconds
                     yield PageLayout(page.page_id, page.state, page.reason)
                     continue
-                batch.append(page)
-                # The model's thread may have halved its batch since: then this one is larger than that.
-                if len(batch) >= model.batch_size:
-                    running.append((batch, model.submit(_pixels(batch))))
-                    batch = []
-                    if len(running) >= model.under_way:
-                        yield from self._finish(*running.popleft())
-            if batch:
-                running.append((batch, model.submit(_pixels(batch))))
-            while running:
-                yield from self._finish(*running.popleft())
+                waiting.append(page)
+                if self._is_loading and len(waiting) < most:
+                    continue
+                self._submit(waiting, running)
+                while running and (running[0].outputs.done() or len(waiting) >= most):
+                    first = running.popleft()
+                    self._submit(waiting, running)
+                    yield from self._finish(first)
+            self._loaded()
+            while waiting or running:
+                self._submit(waiting, running, last=True)
+                yield from self._finish(running.popleft())
 
-    def _finish(self, batch: Sequence[Prepared], future: "Future[Outputs]") -> Iterator[PageLayout]:
+    def _submit(self, waiting: deque[Prepared], running: deque[_Running], last: bool = False) -> None:
+        """Give the model what it has room for, in whole batches; a part of one only of the `last` pages."""
+        model = self._loaded()
+        while len(running) < model.under_way and len(waiting) >= (1 if last else model.batch_size):
+            # The model's thread may halve its batch meanwhile: then this one is larger than that.
+            batch = [waiting.popleft() for _ in range(min(len(waiting), model.batch_size))]
+            running.append(_Running(batch, model.submit(_pixels(batch))))
+
+    def _finish(self, batch: _Running) -> Iterator[PageLayout]:
         try:
-            outputs = future.result()
+            outputs = batch.outputs.result()
         except RuntimeError as error:
             reason = first_line(f"{type(error).__name__}: {error}")
             raise EngineError(f"the layout model stopped: {reason}") from error
         rules, tasks = self._rules(), tasks_by_label(self.tasks)
-        for i, page in enumerate(batch):
+        for i, page in enumerate(batch.pages):
             started = time.perf_counter()
             try:
                 layout = self._page(page, i, outputs, rules, tasks)
@@ -352,34 +381,7 @@ def _empty(page: Prepared) -> PageLayout:
     ink = ink_share(np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8))
     if ink < BLANK_SHARE:
         return PageLayout(page.page_id, State.BLANK)
-    return PageLayout(page.page_id, State.FAILED, f"{_NO_REGION} ({ink:.2%})")
-
-
-class _Health:
-    """Tells a model that fails on every page from single pages that fail."""
-
-    def __init__(self) -> None:
-        self._worked = False
-        self._failed: list[PageLayout] = []
-
-    def add(self, layout: PageLayout) -> None:
-        self._worked |= layout.state in {State.OK, State.BLANK}
-        if layout.state is State.FAILED and not self._worked:
-            self._failed.append(layout)
-
-    def check(self) -> None:
-        """Raise `EngineError` when pages failed and none came out.
-
-        One page without regions may be unusual; several mean that the model finds nothing.
-        """
-        if self._worked or not self._failed:
-            return
-        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
-        if len(self._failed) > 1 or _NO_REGION not in str(reason):
-            raise EngineError(
-                f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
-                "check the weights, layout.dtype and layout.threshold"
-            )
+    return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink:.2%})")
 
 
 def _close(loaded: "Begun[Replicas]") -> None:

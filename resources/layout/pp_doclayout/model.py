@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from resources.layout.pp_doclayout.network import Raw
 
+_LOADING = threading.Lock()
+"""Of two networks that are loaded at once, transformers leaves tensors out."""
 ALL = "all"
 """Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
@@ -62,13 +64,14 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     # The annotations of transformers know neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
-        network, report = from_pretrained(
-            repo,
-            revision=revision or None,
-            id2label=dict(enumerate(LABELS)),
-            label2id={label: i for i, label in enumerate(LABELS)},
-            output_loading_info=True,
-        )
+        with _LOADING:
+            network, report = from_pretrained(
+                repo,
+                revision=revision or None,
+                id2label=dict(enumerate(LABELS)),
+                label2id={label: i for i, label in enumerate(LABELS)},
+                output_loading_info=True,
+            )
     except (OSError, ValueError, RuntimeError) as error:
         what = first_line(error)
         how = "set layout.repo to a folder with config.json and model.safetensors"
@@ -226,9 +229,24 @@ class PageModel:
         Any number of pages: more than `batch_size` take several passes. The future holds an
         `EngineError` when not even one page fits into memory.
         """
-        return self._thread.submit(self._all, pages)
+        return self._thread.submit(self._all, pages, self.seconds)
 
-    def _all(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+    def first_pass(self) -> "Future[Any]":
+        """Begin a full batch of blank pages where the first one tunes cuDNN, so that no page waits for it.
+
+        A network that is compiled is compiled with it. Its outputs and seconds are dropped; what it raises, the first
+        real batch would raise too. On the host nothing is done.
+        """
+        if self._tuned:
+            nothing: Future[Any] = Future()
+            nothing.set_result(None)
+            return nothing
+        import numpy as np
+
+        blank = np.zeros((SIDE, SIDE, 3), np.uint8)
+        return self._thread.submit(self._all, [blank] * self.batch_size, StageSeconds())
+
+    def _all(self, pages: "Sequence[NDArray[np.uint8]]", seconds: StageSeconds) -> Outputs:
         import torch
 
         parts: list[Outputs] = []
@@ -236,7 +254,7 @@ class PageModel:
         while done < len(pages):
             batch = pages[done : done + self.batch_size]
             try:
-                parts.append(self._batch(batch))
+                parts.append(self._batch(batch, seconds))
             except torch.OutOfMemoryError as error:
                 short = str(error).partition(". ")[0]
             else:
@@ -258,7 +276,7 @@ class PageModel:
         torch.cuda.empty_cache()
         self._fall_back(f"batch halved to {self.batch_size}", why)
 
-    def _batch(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+    def _batch(self, pages: "Sequence[NDArray[np.uint8]]", seconds: StageSeconds) -> Outputs:
         import torch
 
         n = len(pages)
@@ -275,8 +293,8 @@ class PageModel:
                 None if raw.mask_queries is None else raw.mask_queries[:n],
                 None if raw.mask_features is None else raw.mask_features[:n],
             )
-            self.seconds.add("copy", staged - started + self._now() - computed)
-            self.seconds.add("model", computed - staged)
+            seconds.add("copy", staged - started + self._now() - computed)
+            seconds.add("model", computed - staged)
         return outputs
 
     def _stage(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":

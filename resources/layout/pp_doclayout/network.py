@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
     from transformers import PPDocLayoutV3ForObjectDetection
 
@@ -26,6 +27,10 @@ class Memory(NamedTuple):
     """(B, S, dim)."""
     shapes: list[tuple[int, int]]
     """Height and width of each map."""
+    sizes: "Tensor"
+    """(levels, 1, 2) width and height, as int32 on the device."""
+    starts: "Tensor"
+    """(levels, 1) where each map begins in `rows`, as int32 on the device."""
 
 
 class Raw(NamedTuple):
@@ -55,7 +60,8 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
     levels = zip(model.decoder_input_proj, encoded.last_hidden_state, strict=True)
     maps = [project(level) for project, level in levels]
     rows = torch.cat([level.flatten(2).transpose(1, 2) for level in maps], 1)
-    memory = Memory(rows, [(level.shape[-2], level.shape[-1]) for level in maps])
+    shapes = [(level.shape[-2], level.shape[-1]) for level in maps]
+    memory = Memory(rows, shapes, *_extents(shapes, rows.device))
 
     hidden, boxes = _proposals(model, memory, encoded.mask_feat)
     for layer in model.decoder.layers:
@@ -72,6 +78,21 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
         model.mask_query_head(out) if polygons else None,
         encoded.mask_feat if polygons else None,
     )
+
+
+def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Tensor, Tensor]":
+    """`sizes` and `starts` of a `Memory`.
+
+    Filled in on the device: a copy of numbers from the host would wait until the device has nothing else to do.
+    """
+    import torch
+
+    def column(numbers: list[int]) -> "Tensor":
+        return torch.stack([torch.full((), number, device=device, dtype=torch.int32) for number in numbers])[:, None]
+
+    areas = [height * width for height, width in shapes]
+    sizes = torch.stack([column([width for _, width in shapes]), column([height for height, _ in shapes])], -1)
+    return sizes, column([sum(areas[:i]) for i in range(len(areas))])
 
 
 def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -122,14 +143,14 @@ def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: 
     weights = attention.attention_weights(query).view(batch, queries, heads, -1).float().softmax(-1)
     box = boxes[:, :, None, None, None]
     places = box[..., :2] + offsets / points * box[..., 2:] / 2
-    gathered = _sample(value, memory.shapes, places, weights.view(batch, queries, heads, levels, points))
+    gathered = _sample(value, memory, places, weights.view(batch, queries, heads, levels, points))
     return attention.output_proj(gathered.flatten(2))
 
 
-def _sample(value: "Tensor", shapes: list[tuple[int, int]], places: "Tensor", weights: "Tensor") -> "Tensor":
+def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor") -> "Tensor":
     """Weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
 
-    `value` is (B, S, heads, dim), the feature maps of `shapes` one after the other; `places` are
+    `value` is (B, S, heads, dim), the feature maps of `memory` one after the other; `places` are
     (B, Q, heads, levels, points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
     """
     import torch
@@ -139,30 +160,25 @@ def _sample(value: "Tensor", shapes: list[tuple[int, int]], places: "Tensor", we
     total = torch.zeros((), device=value.device)
     # Term by term: the compiler makes one kernel of it that reads whole rows of `value`. A gather
     # with an axis to sum over is one line, and took 1 ms a layer instead of 0.2 (H200, 64 pages).
-    for rows, factors in _corners(shapes, places, weights):
+    for rows, factors in _corners(memory, places, weights):
         for point in range(rows.shape[-1]):
             total = total + value[batch, rows[..., point], head].float() * factors[..., point, None]
     return total.to(value.dtype)
 
 
-def _corners(shapes: list[tuple[int, int]], places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
+def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
     """The four pixels around each place: their rows in the memory, and their part of the weight."""
     import torch
 
-    device = places.device
-    sizes = torch.tensor([[width, height] for height, width in shapes], device=device, dtype=torch.int32)[:, None]
-    areas = [height * width for height, width in shapes]
-    starts = torch.tensor([sum(areas[:i]) for i in range(len(areas))], device=device, dtype=torch.int32)[:, None]
-    width, height = sizes.unbind(-1)
-
-    exact = places * sizes - 0.5
+    width, height = memory.sizes.unbind(-1)
+    exact = places * memory.sizes - 0.5
     low = exact.floor()
     part_x, part_y = (exact - low).unbind(-1)
     low_x, low_y = low.to(torch.int32).unbind(-1)
     for y, share_y in ((low_y, 1 - part_y), (low_y + 1, part_y)):
         for x, share_x in ((low_x, 1 - part_x), (low_x + 1, part_x)):
             inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-            rows = starts + y.clamp(min=0).minimum(height - 1) * width + x.clamp(min=0).minimum(width - 1)
+            rows = memory.starts + y.clamp(min=0).minimum(height - 1) * width + x.clamp(min=0).minimum(width - 1)
             yield rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Replicas:
     """A `PageModel` on each of some devices, used as one: batches go to whichever is free, in their order.
 
-    `network` is used up; the others run copies of it. `options` are those of `PageModel`.
+    `network` is used up; the others run copies of it. `options` are those of `PageModel`. Their first passes begin
+    at once.
     """
 
     def __init__(self, network: Any, devices: Sequence[str], **options: Any) -> None:
@@ -28,7 +29,8 @@ class Replicas:
         ]
         self._free: SimpleQueue[PageModel] = SimpleQueue()
         for model in self._models:
-            self._free.put(model)
+            # They tune one after the other, and the first that has done so begins.
+            model.first_pass().add_done_callback(lambda _, model=model: self._free.put(model))
         self._threads = ThreadPoolExecutor(len(devices), "layout-replica")
         self._devices = tuple(devices)
 
@@ -62,7 +64,7 @@ class Replicas:
         return self._threads.submit(self._run, pages)
 
     def _run(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
-        # There are as many threads as models, so one is always free.
+        # There are as many threads as models, so one is always free, once it has made its first pass.
         model = self._free.get()
         try:
             return model.submit(pages).result()
