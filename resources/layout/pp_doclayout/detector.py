@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
 
 _REFERENCES = "reference"
-BATCHES_AHEAD = 16
-"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 2 GB. So 16 cores decode for some
+BATCHES_AHEAD = 32
+"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 4 GB. So 16 cores decode for eight
 seconds while the model is loaded, and it begins with all of that."""
 
 
