@@ -54,7 +54,7 @@ def test_an_engine_gives_back_what_it_holds_when_its_step_ends(platform: Platfor
     done = platform.diary("layout")
     monkeypatch.setattr(OneRegionLayout, "release", lambda engine: pages_done.append(len(done.pages)))
     assert platform.run("raw_pages,layout_regions", last="shard_01").success
-    assert pages_done == [5], "once, after all shards of the step"
+    assert pages_done == [5, 5], "after all shards of the step, and at the end of the run"
 
 
 def test_one_partition_key_builds_all_assets(platform: Platform):

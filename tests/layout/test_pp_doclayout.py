@@ -683,15 +683,13 @@ def test_missing_weights_are_told_without_a_page_too(make: Callable[..., PPDocLa
 def test_nobody_waits_for_a_model_that_is_not_needed_after_all(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released, closed = threading.Event(), threading.Event()
-    load, close = pp_model.load, pp_model.PageModel.close
-    monkeypatch.setattr(pp_model, "load", lambda repo, revision: (released.wait(60), load(repo, revision))[1])
+    loading, closed, close = SlowLoad(monkeypatch), threading.Event(), pp_model.PageModel.close
     monkeypatch.setattr(pp_model.PageModel, "close", lambda model: (close(model), closed.set()))
     resource = make()
     resource.prepare()
     resource.release()
     assert not closed.is_set()
-    released.set()
+    loading.go_on.set()
     assert closed.wait(60)
 
 

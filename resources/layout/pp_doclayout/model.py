@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from resources.layout.pp_doclayout.network import Raw
 
+_LOADING = threading.Lock()
+"""Of two networks that are loaded at once, transformers leaves tensors out."""
 ALL = "all"
 """Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
 """Whether cuDNN times its algorithms is a setting of the process: one device at a time."""
-_READING = threading.Lock()
-"""transformers changes settings of its own while it makes a network: two at once spoil all that come after them."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
 
@@ -64,7 +64,7 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     # The annotations of transformers know neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
-        with _READING:
+        with _LOADING:
             network, report = from_pretrained(
                 repo,
                 revision=revision or None,
