@@ -1,6 +1,7 @@
 """The pages of a shard as they came: identity, size, and whether their bytes can be used."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,6 +21,10 @@ from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
+
+THREADS = max(4, (os.cpu_count() or 1) // 4)
+"""Four hash 3 GB a second. The check of a page holds the interpreter for half a millisecond: with 16 threads it is no
+faster, and the import of the layout model, which goes on meanwhile, takes ten times as long."""
 
 
 class RawPages(RowTable):
@@ -41,8 +46,7 @@ class RawPages(RowTable):
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        # Hashing and checking release the interpreter: a file is read as fast as its disk and all cores allow.
-        for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard)):
+        for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard), THREADS):
             known = {
                 "page_id": row.page_id,
                 "page_idx": row.row,
@@ -59,7 +63,7 @@ class RawPages(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
-            yield from bounded_map(partial(_inspected, source), todo, 0)
+            yield from bounded_map(partial(_inspected, source), todo, THREADS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))

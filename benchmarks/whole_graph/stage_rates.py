@@ -100,7 +100,7 @@ def _with_requests(engine: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--pages", type=int, default=400)
+    parser.add_argument("--pages", type=int, default=640)
     parser.add_argument("--source", type=Path, default=ROOT / "samples" / "corpus")
     parser.add_argument("--only", default="layout_regions,ocr_results,corpus_image_embeddings,corpus_text_embeddings")
     arguments = parser.parse_args()

@@ -27,7 +27,7 @@ _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
     ),
     ("recognition", "cores"): ("line_height",),
     ("recognition", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),
-    ("embedding", "GPU"): ("server.gpus", "server.quantization", "max_pixels"),
+    ("embedding", "GPU"): ("server.gpus", "max_pixels", "server.quantization"),
     ("embedding", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),
 }
 """Keys of an engine's section that move a limit, the most promising first; an engine has some of them."""

@@ -129,7 +129,7 @@ class Observer:
                 return
 
     def _look_at(self, server: RunningServer) -> None:
-        state, now = server.state, time.time()
+        state = server.state
         history = self.observed.servers.setdefault(server.key, ServerHistory(server.specification.model))
         if state.phase is Phase.STARTING:
             self._unfinished.setdefault(server.key, state.since)
@@ -140,10 +140,12 @@ class Observer:
         endpoint = Endpoint(
             state.urls, state.api_key, server.specification.model, server.specification.runner, images=False
         )
+        asked = time.time()
         try:
             sums = by_name(endpoint.samples())
         except (NotListening, BadProbe, TimeoutError):
             return
+        now = (asked + time.time()) / 2  # a busy server takes seconds to answer
         history.requests.append((now, sums["vllm:request_success_total"]))
         history.prompt_tokens.append((now, sums["vllm:prompt_tokens_total"]))
         history.generated_tokens.append((now, sums["vllm:generation_tokens_total"]))

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from resources.profiling.observer import Counts, Observed, ServerHistory
 from resources.profiling.run_events import Stage
 from resources.profiling.timeline import (
@@ -121,12 +123,15 @@ def first_answer(history: ServerHistory) -> float | None:
 
 
 def _growth(counts: Counts, span: Span) -> float:
-    """What was added within `span`: from the last count before it to the first after it."""
-    if not counts:
+    """What was added within `span`; between two looks as much in every second of it.
+
+    A server that was first looked at within `span` has started in it.
+    """
+    if not counts or counts[0][0] >= span.end:
         return 0.0
-    before = [count for at, count in counts if at <= span.start]
-    until = next((count for at, count in counts if at >= span.end), counts[-1][1])
-    return until - (before[-1] if before else 0.0)
+    moments, amounts = zip(*counts, strict=True)
+    start, end = np.interp([span.start, span.end], moments, amounts)
+    return float(round(end - (start if moments[0] <= span.start else 0.0)))
 
 
 def _mean(counts: Counts, span: Span) -> float:

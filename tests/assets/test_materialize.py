@@ -1,12 +1,15 @@
 """All assets through Dagster's front door: states, bad input, partial failure, resumption."""
 
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from kopub_assets import raw_pages
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
@@ -297,3 +300,19 @@ def test_a_corpus_without_queries_has_empty_query_tables(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1")])
     assert platform.run().success
     assert platform.rows("query_embeddings") == {}
+
+
+def test_few_threads_check_pages_beside_the_import_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    platform = Platform.of(tmp_path, [pages(*(f"p_{number}" for number in range(24)))])
+    working: set[int] = set()
+    inspect = raw_pages.inspect
+
+    def slowly(data: bytes) -> Any:
+        working.add(threading.get_ident())
+        time.sleep(0.01)
+        return inspect(data)
+
+    monkeypatch.setattr(raw_pages, "inspect", slowly)
+    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * raw_pages.THREADS)
+    assert platform.run("raw_pages").success
+    assert len(working) == raw_pages.THREADS

@@ -113,6 +113,16 @@ def test_a_report_of_a_run():
     assert made.busy is None
 
 
+def test_an_answer_counts_for_one_of_two_stages_however_late_the_server_tells_its_count():
+    # Ten a second from 0 to 8 s, then thirty; nothing is told from 6 to 10 s, while the second stage begins.
+    looks = [(0.0, 0.0), *((float(at), 10.0 * at) for at in range(1, 7)), (10.0, 140.0), (12.0, 200.0), (13.0, 200.0)]
+    seen = Observed(servers={"key": ServerHistory("org/model", requests=looks)})
+    stages = [Stage("slow", Span(0.0, 8.0), computed=80), Stage("fast", Span(8.0, 12.0), computed=120)]
+    slow, fast = report(Span(0.0, 12.0), stages, seen, {"slow": "key", "fast": "key"}).stages
+    assert slow.requests + fast.requests == 200
+    assert slow.requests == pytest.approx(80, abs=20)
+
+
 def test_stages_side_by_side_are_counted_once_between_them():
     stages = [Stage("a", Span(1.0, 8.0)), Stage("b", Span(2.0, 6.0)), Stage("c", Span(10.0, 12.0))]
     assert report(Span(0.0, 12.0), stages, Observed()).between == pytest.approx(2.0)

@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from resources.freed_memory import keep_blocks
 from resources.vllm.client.messages import Start, WarmUp, WorkerFailed
 from resources.vllm.client.worker_loop import run_worker
 
@@ -16,6 +17,8 @@ def main(descriptor: int) -> None:
     # The pool decides when a worker ends, and closes the pipe then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
+    # Its threads decode pages: each frees three blocks as large as one.
+    keep_blocks()
     start = _started(connection)
     if start is not None:
         run_worker(connection, start.make, start.settings)
