@@ -23,8 +23,8 @@ from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 THREADS = max(4, (os.cpu_count() or 1) // 4)
-"""Four hash 3 GB a second. The check of a page holds the interpreter for half a millisecond: with 16 threads it is no
-faster, and the import of the layout model, which goes on meanwhile, takes ten times as long."""
+"""The check of a page holds the interpreter for half a millisecond: with 16 threads it is no faster than with four, and
+the import of the layout model, which goes on meanwhile, takes four times as long (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):
