@@ -20,6 +20,7 @@ from resources.store.shard_store import ShardStore
 _runs: "dict[str, StepsAhead]" = {}
 """By the run's id: a step may execute a run of its own, and not every run that fails tells its end."""
 _MOST_RUNS = 8
+"""Runs of this process that are remembered: those within steps of one another, and a few whose end nobody told."""
 
 
 class StepsAhead:
