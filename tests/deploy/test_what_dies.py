@@ -11,7 +11,7 @@ import dagster as dg
 import psutil
 import pytest
 from dagster import DagsterRunStatus as Status
-from dagster._core.events import EngineEventData
+from dagster._core.events import DagsterEventType, EngineEventData
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._grpc.client import DagsterGrpcClient
@@ -25,6 +25,8 @@ from tests.support.dagster.dagster_home import make_dagster_home
 
 RANGE = "dagster/asset_partition_range_start"
 MODULE = "tests.support.dagster.waiting_assets"
+_LOOKED = f"EVENT_LOG_CONSUMER_CURSOR-{DagsterEventType.RUN_FAILURE.value}"
+"""How Dagster names what it has seen of failed runs."""
 
 
 @pytest.fixture
@@ -67,6 +69,8 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
         (failed,) = [run for run in instance.get_runs() if _shard(run) == "shard_01"]
         daemon.until(lambda: status(failed) is Status.FAILURE)
         daemon.until(lambda: len(with_status(instance, Status.QUEUED)) == 1)
+        # The daemon of a fresh instance retries nothing that failed before it first looked.
+        daemon.until(lambda: instance.run_storage.get_cursor_values({_LOOKED}))
 
         os.kill(int(_pid_file(daemon, first).read_text()), signal.SIGKILL)
         daemon.until(lambda: status(first) is Status.FAILURE)
