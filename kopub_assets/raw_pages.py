@@ -22,7 +22,8 @@ from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
-THREADS = max(4, (os.cpu_count() or 1) // 4)
+_CORES = os.cpu_count() or 1
+THREADS = min(_CORES, max(4, _CORES // 4))
 """The check of a page holds the interpreter for half a millisecond: with 16 threads it is no faster than with four, and
 the import of the layout model, which goes on meanwhile, takes four times as long (benchmarks/reading/raw_pages.py)."""
 
