@@ -1,7 +1,6 @@
 """The pages of a shard as they came: identity, size, and whether their bytes can be used."""
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,10 +21,9 @@ from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
-_CORES = os.cpu_count() or 1
-THREADS = min(_CORES, max(4, _CORES // 4))
-"""The check of a page holds the interpreter for half a millisecond: with 16 threads it is no faster than with four, and
-the import of the layout model, which goes on meanwhile, takes four times as long (benchmarks/reading/raw_pages.py)."""
+CHECKERS = 2
+"""Threads that check pages. Pillow hands the interpreter over for each of a PNG's 150 chunks: more threads take longer,
+and so does the import of the layout model, which goes on meanwhile (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):
@@ -47,7 +45,7 @@ class RawPages(RowTable):
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard), THREADS):
+        for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard)):
             known = {
                 "page_id": row.page_id,
                 "page_idx": row.row,
@@ -64,7 +62,7 @@ class RawPages(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
-            yield from bounded_map(partial(_inspected, source), todo, THREADS)
+            yield from bounded_map(partial(_inspected, source), todo, CHECKERS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))

@@ -5,6 +5,7 @@ would show the run as started until its `max_runtime_seconds`. Here its monitori
 """
 
 import json
+import logging
 import platform
 import time
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import dagster as dg
 import psutil
 from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.events import DagsterEvent
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._grpc.types import GetCurrentRunsResult
@@ -20,6 +22,7 @@ from dagster._serdes import ConfigurableClassData, deserialize_value
 
 MACHINE_TAG = "kopub/machine"
 """The tag of a run of the command line: the machine that its process is on."""
+_GONE = "the process of the run is gone"
 _OWN_SERVER = ("localhost", "127.0.0.1")
 _CLOCK_SECONDS = 30.0
 """By so much the clock may have been set while a run went on; a process that is younger has its number by chance."""
@@ -59,10 +62,24 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
             now = time.monotonic()
             if now - self._gone.setdefault(run.run_id, now) >= self._gone_seconds:
                 del self._gone[run.run_id]
-                return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run is gone")
+                self._fail(run)
+                return CheckRunHealthResult(WorkerStatus.NOT_FOUND, _GONE)
         else:
             self._gone.pop(run.run_id, None)
         return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+    def _fail(self, run: dg.DagsterRun) -> None:
+        """Report the run as failed, its status before the event, unless another has reported its end meanwhile.
+
+        Dagster's own report stores the event first. Its daemon reads each event once, and tries a run again only if the
+        status is there too by then.
+        """
+        found = self._instance.get_run_by_id(run.run_id)
+        if found is None or found.status is not run.status:
+            return
+        failure = DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
+        self._instance.run_storage.handle_run_event(run.run_id, failure)
+        self._instance.report_dagster_event(failure, run.run_id, logging.ERROR)
 
     def _is_gone(self, run: dg.DagsterRun) -> bool:
         if GRPC_INFO_TAG in run.tags:

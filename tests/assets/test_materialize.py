@@ -313,6 +313,6 @@ def test_few_threads_check_pages_beside_the_import_of_a_model(tmp_path: Path, mo
         return inspect(data)
 
     monkeypatch.setattr(raw_pages, "inspect", slowly)
-    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * raw_pages.THREADS)
+    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * raw_pages.CHECKERS)
     assert platform.run("raw_pages").success
-    assert len(working) == raw_pages.THREADS
+    assert len(working) == raw_pages.CHECKERS

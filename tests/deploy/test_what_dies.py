@@ -129,6 +129,22 @@ def test_a_run_is_given_up_where_its_process_is_known_to_be_gone(
         assert _launcher(instance, patience).check_run_worker_health(run).status is status
 
 
+def test_a_run_that_is_given_up_is_failed_by_the_time_an_event_says_so(monkeypatch: pytest.MonkeyPatch):
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(_nothing, tags={MACHINE_TAG: platform.node()})
+        instance.report_engine_event("Started", run, EngineEventData(metadata={"pid": "999999999"}))
+        store, seen = instance.event_log_storage.store_event, []
+
+        def look_and_store(event: dg.EventLogEntry) -> None:
+            found = instance.get_run_by_id(run.run_id)
+            seen.append((event.dagster_event and event.dagster_event.event_type, found and found.status))
+            store(event)
+
+        monkeypatch.setattr(instance.event_log_storage, "store_event", look_and_store)
+        _launcher(instance, 0).check_run_worker_health(run)
+        assert seen == [(DagsterEventType.RUN_FAILURE, Status.FAILURE)]
+
+
 @pytest.mark.parametrize("listed", [True, False])
 def test_the_code_server_of_another_machine_says_which_runs_it_has(listed: bool, monkeypatch: pytest.MonkeyPatch):
     with dg.DagsterInstance.ephemeral() as instance:

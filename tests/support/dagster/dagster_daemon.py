@@ -93,9 +93,17 @@ class Daemon:
         """What `condition` gives as soon as it is something, within so many seconds."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-5000:]
+            assert time.monotonic() < deadline, self._told()
             time.sleep(0.2)
         return found
+
+    def _told(self) -> str:
+        """What became of the runs, and the end of the daemon's log without the warnings of Dagster's decorators."""
+        with dg.DagsterInstance.get() as instance:
+            runs = [f"{run.run_id} {run.status.value} {run.tags}" for run in instance.get_runs()]
+        log = (self.folder / "log").read_text().splitlines()
+        told = [line for line in log if "BetaWarning" not in line and "return fn(*args" not in line]
+        return "\n".join([*runs, *told[-100:]])
 
     def _children(self, recursive: bool = False) -> list[psutil.Process]:
         assert self._process is not None
