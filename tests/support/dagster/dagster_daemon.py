@@ -54,7 +54,6 @@ class Daemon:
             **inherited,
             "PYTHONPATH": str(ROOT),
             "DAGSTER_HOME": str(self.home),
-            "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "1",
             _RELOAD: str(RELOAD_SECONDS if configuration == "local" else controller.RELOAD_WORKSPACE_INTERVAL),
             **environment,
         }
