@@ -45,6 +45,7 @@ class RawPages(RowTable):
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
+        # Hashing releases the interpreter: a file is read as fast as its disk and all cores allow.
         for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard)):
             known = {
                 "page_id": row.page_id,

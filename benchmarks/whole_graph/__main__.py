@@ -43,6 +43,7 @@ from rich.console import Console
 
 from benchmarks.whole_graph.cases import CASES, Case, case_of
 from benchmarks.whole_graph.setup import (
+    OWN_PAGES,
     Home,
     dump,
     layout_weights,
@@ -269,7 +270,7 @@ def parsed() -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="of the profile; KEY+=[...] adds"
     )
     parser.add_argument("--source", type=Path, default=ROOT / "samples" / "corpus", help="pages that are copied")
-    parser.add_argument("--own-pages", type=int, default=640, help="for what each stage does by itself")
+    parser.add_argument("--own-pages", type=int, default=OWN_PAGES, help="for what each stage does by itself")
     parser.add_argument("--limit-seconds", type=float, default=86_400, help="then what was measured so far is shown")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, help="folder of homes and servers (default: work in OUT)")

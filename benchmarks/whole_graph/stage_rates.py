@@ -18,7 +18,7 @@ from benchmarks.servers.embedding import operations
 from benchmarks.servers.recognition import ceiling as recognition_ceiling
 from benchmarks.servers.recognition import ready_made
 from benchmarks.whole_graph.grid_engines import CHARACTERS, grid, made_up_text
-from benchmarks.whole_graph.setup import unique_pages
+from benchmarks.whole_graph.setup import OWN_PAGES, unique_pages
 from resources.config.settings import ROOT, Settings, load_settings
 from resources.layout.regions import Region
 from resources.pages.page import Page
@@ -100,7 +100,7 @@ def _with_requests(engine: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--pages", type=int, default=640)
+    parser.add_argument("--pages", type=int, default=OWN_PAGES)
     parser.add_argument("--source", type=Path, default=ROOT / "samples" / "corpus")
     parser.add_argument("--only", default="layout_regions,ocr_results,corpus_image_embeddings,corpus_text_embeddings")
     arguments = parser.parse_args()

@@ -57,7 +57,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Whether the process of a started run is alive; a run that nothing is known of counts as running."""
+        """Whether the process of a started run is alive; a run that nothing is known of counts as running.
+
+        A run that is given up is reported as failed here, before the daemon that asks can do so.
+        """
         if self._is_gone(run):
             now = time.monotonic()
             if now - self._gone.setdefault(run.run_id, now) >= self._gone_seconds:

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -305,14 +304,14 @@ def test_a_corpus_without_queries_has_empty_query_tables(tmp_path: Path):
 def test_few_threads_check_pages_beside_the_import_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     platform = Platform.of(tmp_path, [pages(*(f"p_{number}" for number in range(24)))])
     working: set[int] = set()
-    inspect = raw_pages.inspect
+    at_once, inspect = threading.Barrier(raw_pages.CHECKERS), raw_pages.inspect
 
-    def slowly(data: bytes) -> Any:
+    def together(data: bytes) -> Any:
         working.add(threading.get_ident())
-        time.sleep(0.01)
+        at_once.wait(timeout=60)
         return inspect(data)
 
-    monkeypatch.setattr(raw_pages, "inspect", slowly)
+    monkeypatch.setattr(raw_pages, "inspect", together)
     monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * raw_pages.CHECKERS)
     assert platform.run("raw_pages").success
     assert len(working) == raw_pages.CHECKERS

@@ -40,6 +40,7 @@ def test_a_run_whose_worker_is_killed_is_tried_again_and_its_history_is_in_postg
         (first,) = daemon.until(lambda: with_status(instance, Status.STARTED))
         process = daemon.folder / f"{first.run_id}.pid"
         daemon.until(process.exists)
+        daemon.until_it_looks()
         os.kill(int(process.read_text()), signal.SIGKILL)
         daemon.until(lambda: with_status(instance, Status.FAILURE))
         (daemon.folder / "go").touch()

@@ -25,8 +25,6 @@ from tests.support.dagster.dagster_home import make_dagster_home
 
 RANGE = "dagster/asset_partition_range_start"
 MODULE = "tests.support.dagster.waiting_assets"
-_LOOKED = f"EVENT_LOG_CONSUMER_CURSOR-{DagsterEventType.RUN_FAILURE.value}"
-"""How Dagster names what it has seen of failed runs."""
 
 
 @pytest.fixture
@@ -73,9 +71,8 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
         (failed,) = [run for run in instance.get_runs() if _shard(run) == "shard_01"]
         daemon.until(lambda: status(failed) is Status.FAILURE)
         daemon.until(lambda: len(with_status(instance, Status.QUEUED)) == 1)
-        # The daemon of a fresh instance retries nothing that failed before it first looked.
-        daemon.until(lambda: instance.run_storage.get_cursor_values({_LOOKED}))
 
+        daemon.until_it_looks()
         os.kill(int(_pid_file(daemon, first).read_text()), signal.SIGKILL)
         daemon.until(lambda: status(first) is Status.FAILURE)
         second = daemon.until(making)
@@ -85,19 +82,18 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
         assert status(second) is Status.STARTED
         daemon.start()
         daemon.until(lambda: status(second) is Status.FAILURE)
-        # Nor does it retry what failed just before the code server died.
-        daemon.until(lambda: second.run_id in retried())
+        # It tries nothing again for which it finds no code server when it looks.
+        daemon.until(lambda: retried() == {first.run_id, second.run_id})
         third = daemon.until(making)
 
         daemon.kill_code_servers()
         (daemon.folder / "go").touch()
         daemon.until(lambda: status(third) is Status.SUCCESS)
-        under_way = (Status.NOT_STARTED, Status.QUEUED, Status.STARTING, Status.STARTED)
-        daemon.until(lambda: not with_status(instance, *under_way))
+        daemon.until(lambda: len(with_status(instance, Status.SUCCESS)) == 2)
 
         assert {run.status for run in instance.get_runs()} == {Status.SUCCESS, Status.FAILURE}
-        # What it read of the first one while the code server was still writing that it failed, it reads no more.
-        assert {second.run_id} <= retried() <= {first.run_id, second.run_id}
+        assert retried() == {first.run_id, second.run_id}
+        assert failed.run_id not in retried()
 
 
 def test_a_process_is_known_by_its_number_and_its_age():

@@ -13,6 +13,7 @@ import yaml
 
 import dagster as dg
 from dagster._daemon import controller
+from dagster._daemon.auto_run_reexecution import event_log_consumer
 from dagster._daemon.cli import main
 from resources.config.settings import ROOT
 
@@ -23,6 +24,8 @@ RELOAD_SECONDS = 10
 _RELOAD = "RELOAD_SECONDS_OF_TEST"
 LOOK_SECONDS = 2
 """Between two looks of the daemon for backfills, in place of half a minute."""
+_LOOKED = "looked"
+"""The file that is touched whenever the daemon has looked for runs that failed."""
 
 
 class Daemon:
@@ -88,6 +91,15 @@ class Daemon:
         self._process.wait()
         self._process = None
 
+    def until_it_looks(self) -> None:
+        """Until the daemon has just looked for runs that failed.
+
+        What fails now is written whole by its next look, five seconds later. A run whose failure it finds half written
+        it never tries again.
+        """
+        before = self._looked()
+        self.until(lambda: self._looked() > before)
+
     def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """What `condition` gives as soon as it is something, within so many seconds."""
         deadline = time.monotonic() + seconds
@@ -95,6 +107,10 @@ class Daemon:
             assert time.monotonic() < deadline, self._told()
             time.sleep(0.2)
         return found
+
+    def _looked(self) -> int:
+        file = self.folder / _LOOKED
+        return file.stat().st_mtime_ns if file.exists() else 0
 
     def _told(self) -> str:
         """What became of the runs, and the end of the daemon's log without the warnings of Dagster's decorators."""
@@ -113,7 +129,18 @@ def with_status(instance: dg.DagsterInstance, *status: dg.DagsterRunStatus) -> l
     return list(instance.get_runs(dg.RunsFilter(statuses=list(status))))
 
 
+def _tell_of_each_look() -> None:
+    persist = event_log_consumer._persist_cursors
+
+    def persist_and_tell(*arguments: Any) -> None:
+        persist(*arguments)
+        Path(_LOOKED).touch()
+
+    event_log_consumer._persist_cursors = persist_and_tell
+
+
 if __name__ == "__main__":
+    _tell_of_each_look()
     controller.RELOAD_WORKSPACE_INTERVAL = int(os.environ[_RELOAD])
     controller.DEFAULT_DAEMON_INTERVAL_SECONDS = LOOK_SECONDS
     main()
