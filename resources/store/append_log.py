@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import StoreError
+from resources.errors import LockLost, StoreError
 from resources.store.files.objects import Objects
 from resources.store.locks.protocol import Lock
 
@@ -46,9 +46,18 @@ class AppendLog:
 
     def add(self, name: str, table: pa.Table) -> None:
         """Raises `StoreError` when it cannot be written."""
-        if (lock := self._lock()) is not None:
+        lock, path = self._lock(), f"{self._folder}/{name}"
+        if lock is not None:
             lock.check()
-        self._put(f"{self._folder}/{name}", table)
+        self._put(path, table)
+        if lock is not None:
+            try:
+                lock.check()
+            except LockLost:
+                # Lost while it was being written, as by a process that is stopped: nobody expects it any more.
+                with _removing(path):
+                    self._objects.remove(path)
+                raise
         if self._listed is not None:
             self._listed.append(name)
 

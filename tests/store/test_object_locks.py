@@ -176,6 +176,27 @@ def test_a_writer_that_lost_its_lock_writes_no_table_no_journal_no_ledger_and_no
     assert store.metadata("ocr_results", "shard_00") == {"recipe": "before"}
 
 
+@pytest.mark.parametrize("log", [".journal", ".ledger"])
+def test_what_was_being_written_when_the_lock_was_lost_is_taken_back(
+    log: str, url: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch
+):
+    store = TableStore(url)
+    with store.exclusive("ocr_results", "shard_00"):
+        held = store._lock("ocr_results", "shard_00")
+        assert isinstance(held, ObjectLock)
+        silent(held, monkeypatch)
+        held._self = held._self.model_copy(update={"lives": LONG})
+
+        def stop(method: str, path: str) -> None:
+            if method == "PUT" and f"/{log}/" in path:
+                held._beaten -= LONG
+
+        s3.before = stop
+        with pytest.raises(LockLost):
+            store.parts(log, "ocr_results", "shard_00").append(TABLE)
+    assert [name for name in names(url) if not name.startswith(".locks")] == []
+
+
 def test_who_was_taken_over_from_unawares_finds_it_out_before_it_publishes(url: str, monkeypatch: pytest.MonkeyPatch):
     store, other = TableStore(url), lock(url)
     with store.exclusive("ocr_results", "shard_00"):
