@@ -22,8 +22,8 @@ from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
 CHECKERS = 2
-"""Threads that check pages. Pillow hands the interpreter over for each of a PNG's 150 chunks: more threads take longer,
-and so does the import of the layout model, which goes on meanwhile (benchmarks/reading/raw_pages.py)."""
+"""Threads that check pages. Pillow hands the interpreter over for each of a PNG's 150 chunks, so that more threads take
+longer (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):

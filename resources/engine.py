@@ -56,7 +56,7 @@ class Engine(dg.ConfigurableResource, ABC):
         return self.typical_seconds + self.typical_seconds_per_megabyte * min(megabytes, _MEGABYTES)
 
     def prepare(self) -> None:
-        """Begin what takes long before a first result, in the background; returns at once.
+        """Begin what takes long before a first result, in the background; returns at once, or after an import.
 
         Called once it is known that results are wanted, any number of times. What goes wrong is told where the
         engine is used, once.

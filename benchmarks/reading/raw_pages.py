@@ -3,8 +3,8 @@
     python -m benchmarks.reading.raw_pages                  # 2,200 pages, of 24 unique ones of 2480x3508
     python -m benchmarks.reading.raw_pages --threads 2 4 16
 
-Each row is a process of its own. As in a first run, all pages are hashed on every core; then each is hashed again and
-checked, by so many threads.
+Each row is a process of its own; the first has no pages. As in a first run, all pages are hashed on every core; then
+each is hashed again and checked, by so many threads.
 """
 
 import argparse
@@ -75,11 +75,12 @@ def main() -> None:
         print(measure(arguments.pages, arguments.count, threads, importing), flush=True)
         return
     print(f"{'threads':>8}{'checked':>14}{'imported':>14}", flush=True)
+    rows = [(0, 1, "import")]
     for importing in ("alone", "import"):
-        for threads in arguments.threads:
-            command = [sys.executable, "-m", "benchmarks.reading.raw_pages", "--pages", str(arguments.pages)]
-            command += ["--count", str(arguments.count), "--one", str(threads), importing]
-            subprocess.run(command, check=True)
+        rows += [(arguments.count, threads, importing) for threads in arguments.threads]
+    for count, threads, importing in rows:
+        command = [sys.executable, "-m", "benchmarks.reading.raw_pages", "--pages", str(arguments.pages)]
+        subprocess.run([*command, "--count", str(count), "--one", str(threads), importing], check=True)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,16 @@ class StepsAhead:
                 _runs.pop(self._run, None)
 
     def prepare(self, now: ShardAsset | None = None) -> None:
-        """Begin what the steps ahead need, `now` before all; an engine that several need is prepared for the first."""
+        """Begin what the steps ahead need, `now` before the others; an engine that several need, for the first.
+
+        Servers are asked for before anything else: a model may be imported here, which takes seconds.
+        """
         prepared: list[Engine] = []
-        for asset in sorted(self._coming, key=lambda asset: now is None or asset.name != now.name):
+
+        def turn(asset: ShardAsset) -> tuple[bool, bool]:
+            return not any(engine.needs_server for engine in asset.engines), now is None or asset.name != now.name
+
+        for asset in sorted(self._coming, key=turn):
             if not any(engine is other for engine in asset.engines for other in prepared):
                 asset.prepare()
                 prepared += asset.engines

@@ -8,11 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_assets import raw_pages
+from kopub_assets import layout_regions, raw_pages
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.indexing import index
+from resources.pages.page import Page
+from resources.pages.page_reader import PageReader
 from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
@@ -301,7 +303,25 @@ def test_a_corpus_without_queries_has_empty_query_tables(tmp_path: Path):
     assert platform.rows("query_embeddings") == {}
 
 
-def test_few_threads_check_pages_beside_the_import_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
+    readers: set[threading.Thread] = set()
+    page = PageReader.page
+
+    def noted(reader: PageReader, *arguments: Any) -> Page:
+        readers.add(threading.current_thread())
+        return page(reader, *arguments)
+
+    assert platform.run("raw_pages", last="shard_01").success
+    monkeypatch.setattr(PageReader, "page", noted)
+    monkeypatch.setattr(layout_regions, "first_page", lambda *_: dg.MetadataValue.md(""))
+    assert platform.run("layout_regions", last="shard_01").success
+    assert readers
+    assert threading.current_thread() not in readers
+
+
+def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     platform = Platform.of(tmp_path, [pages(*(f"p_{number}" for number in range(24)))])
     working: set[int] = set()
     at_once, inspect = threading.Barrier(raw_pages.CHECKERS), raw_pages.inspect

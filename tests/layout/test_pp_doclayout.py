@@ -508,6 +508,93 @@ def test_a_first_pass_that_does_not_fit_halves_the_batch_once(
     assert resource.report()["fallbacks"] == "batch halved to 2"
 
 
+class RecordedGraph:
+    """Stands for a `CudaGraph`: runs what was recorded, and notes the shapes of its batches."""
+
+    def __init__(self, run: Any, pixels: Any) -> None:
+        self.run, self.batch, self.seen = run, len(pixels), []
+        run(pixels)
+
+    def __call__(self, pixels: Any) -> "Raw":
+        self.seen.append(len(pixels))
+        return self.run(pixels)
+
+
+def recorded(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, graph: Any
+) -> tuple[dict[str, list[str]], str]:
+    """What a model on the host that records its pass, as on a GPU, finds on six pages, and its fallbacks."""
+    made = pp_model.PageModel.__init__
+
+    def recording(model: Any, *arguments: Any, **options: Any) -> None:
+        made(model, *arguments, **options)
+        model._records = True
+
+    monkeypatch.setattr(pp_model.PageModel, "__init__", recording)
+    monkeypatch.setattr(pp_model, "CudaGraph", graph)
+    resource = make()
+    return labels(detect(resource, some_pages(6))), str(resource.report()["fallbacks"])
+
+
+def labels(layouts: dict[str, PageLayout]) -> dict[str, list[str]]:
+    """Of the regions of each page: the last bit of a box is another in a batch of another size."""
+    return {page_id: [region.label for region in layout.regions] for page_id, layout in layouts.items()}
+
+
+def test_a_recorded_pass_takes_every_batch_in_its_one_shape(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs: list[RecordedGraph] = []
+    expected = labels(detect(make(), some_pages(6)))
+    found, fallbacks = recorded(make, monkeypatch, lambda *a: (graphs.append(RecordedGraph(*a)), graphs[-1])[1])
+    assert found == expected
+    assert [(graph.batch, graph.seen) for graph in graphs] == [(4, [4, 4])]
+    assert fallbacks == ""
+
+
+def test_a_pass_that_cannot_be_recorded_runs_without(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(run: Any, pixels: Any) -> Any:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore of it")
+
+    expected = labels(detect(make(), some_pages(6)))
+    with pytest.warns(RuntimeWarning, match="no CUDA graph, which is slower: CUDA error: operation not permitted"):
+        found, fallbacks = recorded(make, monkeypatch, refused)
+    assert (found, fallbacks) == (expected, "no CUDA graph")
+
+
+def test_a_batch_that_no_longer_fits_is_run_without_its_graph(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(RecordedGraph):
+        def __call__(self, pixels: Any) -> "Raw":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+
+    expected = labels(detect(make(), some_pages(6)))
+    with pytest.warns(RuntimeWarning, match="batch halved to 2"):
+        found, fallbacks = recorded(make, monkeypatch, Full)
+    assert (found, fallbacks) == (expected, "batch halved to 2")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_graph_gives_what_the_network_gives_on_a_gpu(folder: Path) -> None:
+    options = {"device": "cuda", "dtype": "float16", "compiled": False, "batch_size": 4, "polygons": True}
+    plain, graphed = (pp_model.PageModel(pp_model.load(str(folder), ""), **options) for _ in range(2))
+    graphed.first_pass().result()
+    assert graphed.fallbacks == [], "it was recorded"
+    batches = [[drawing(4 * number + i, 800, 800) for i in range(count)] for number, count in enumerate((4, 4, 3))]
+    # All of them first: what a later pass overwrites would be wrong.
+    found = [graphed.submit(batch).result() for batch in batches]
+    for batch, outputs in zip(batches, found, strict=True):
+        expected = plain.submit(batch).result()
+        assert np.allclose(outputs.scores, expected.scores, atol=1e-3)
+        assert np.allclose(outputs.boxes, expected.boxes, atol=1e-3)
+        chosen = np.arange(3)
+        for page in range(len(batch)):
+            assert np.allclose(outputs.masks(page, chosen), expected.masks(page, chosen), atol=0.05)
+
+
 def test_nothing_is_tuned_on_the_host(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[int] = []
     spoil(monkeypatch, lambda raw: (passes.append(len(raw.scores)), raw)[1])
@@ -580,9 +667,25 @@ def test_a_model_is_loaded_once_before_its_first_page(
     assert loaded != [threading.current_thread().name]
 
 
-def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
-    make: Callable[..., PPDocLayout], tmp_path: Path
+def test_packages_are_imported_before_other_threads_compete(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    imported: list[threading.Thread] = []
+    monkeypatch.setattr(pp_model, "import_packages", lambda: imported.append(threading.current_thread()))
+    resource = make()
+    resource.prepare()
+    resource.prepare()
+    assert imported == [threading.current_thread()]
+    resource.release()
+
+
+def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken() -> None:
+        raise OSError("libtorch_cuda.so: cannot open shared object file")
+
+    monkeypatch.setattr(pp_model, "import_packages", broken)
     resource = make(repo=str(tmp_path))
     resource.prepare()
     with pytest.raises(EngineError):

@@ -106,16 +106,16 @@ def noted(platform: Platform) -> list[str]:
 def test_all_engines_are_prepared_before_the_first_page_is_listed(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before: list[set[str]] = []
+    before: list[list[str]] = []
     rows = RawPages.rows
 
     def listed(asset: RawPages, shard: str) -> Iterator[RowSpec]:
-        before.append(set(noted(platform)))
+        before.append(noted(platform))
         return rows(asset, shard)
 
     monkeypatch.setattr(RawPages, "rows", listed)
     assert platform.run().success
-    assert before[0] == {"prepare layout", "prepare recognition", "prepare embedding"}
+    assert before[0] == ["prepare embedding", "prepare layout", "prepare recognition"], "what needs a server first"
 
 
 def test_what_needs_no_server_is_done_first(platform: Platform) -> None:

@@ -20,9 +20,10 @@ def first_page(
     corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layout: pa.Table
 ) -> dg.MarkdownMetadataValue:
     """The shard's first page that has regions, with their boxes, labels and reading order drawn on it."""
-    row = next((row for row in layout.to_pylist() if row["state"] == State.OK), None)
-    if row is None:
+    at = layout["state"].index(State.OK.value).as_py()
+    if at < 0:
         return dg.MetadataValue.md("no page to show")
+    (row,) = layout.slice(at, 1).to_pylist()
     page_id, *place = next(
         (page["page_id"], page["page_idx"], page["sha256"]) for page in pages if page["page_id"] == row["page_id"]
     )

@@ -166,7 +166,15 @@ class PPDocLayout(LayoutDetector):
         return {self.repo: self.revision} | libraries
 
     def prepare(self) -> None:
+        """Begin to load the model, once its packages are imported here.
+
+        That takes 5 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
+        """
         if self._model is None and self._loading is None:
+            from resources.layout.pp_doclayout.model import import_packages
+
+            with suppress(Exception):  # whatever it is, loading says it
+                import_packages()
             self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resources.errors import EngineError
+from resources.layout.pp_doclayout.cuda_graph import CudaGraph
 from resources.layout.pp_doclayout.preprocess import SIDE
 from resources.layout.regions import LABELS
 from resources.printable import first_line
@@ -55,6 +56,11 @@ def visible_gpus(device: str) -> int:
         return len({name for name in named_devices(device) if name.startswith("cuda")})
     except EngineError:
         return 0
+
+
+def import_packages() -> None:
+    """Import what `load` needs."""
+    from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
@@ -154,10 +160,10 @@ class StageSeconds(defaultdict[str, float]):
 
 
 class PageModel:
-    """The network ready to run on batches of at most `batch_size` pages.
+    """The network ready to run on batches of at most `batch_size` pages, on a GPU as one CUDA graph.
 
-    `batch_size` halves when the GPU's memory does not suffice, and a network that cannot be
-    compiled runs uncompiled; `fallbacks` says what happened. `seconds` is kept by stage.
+    `batch_size` halves when the GPU's memory does not suffice, and a network that cannot be compiled or recorded as a
+    graph runs without; `fallbacks` says what happened. `seconds` is kept by stage.
     """
 
     def __init__(
@@ -191,6 +197,8 @@ class PageModel:
         self._tunes = self._on_gpu and compiled
         self._tuned = not self._tunes
         self._staging: torch.Tensor | None = None
+        self._records = self._on_gpu
+        self._graph: CudaGraph | None = None
         self.batch_size = batch_size
         self.fallbacks: list[str] = []
         self.seconds = StageSeconds() if seconds is None else seconds
@@ -213,7 +221,7 @@ class PageModel:
 
         self._thread.shutdown(wait=True)
         del self._network, self._eager, self._run
-        self._staging = None
+        self._staging = self._graph = None
         if self._on_gpu:
             gc.collect()
             torch.cuda.empty_cache()
@@ -236,17 +244,29 @@ class PageModel:
     def first_pass(self) -> "Future[Any]":
         """Begin a full batch of blank pages, so that no page waits for what the first one loads, compiles and tunes.
 
-        Its outputs and seconds are dropped; what it raises, the first real batch would raise too. On the host nothing
-        is done.
+        On a GPU the pass is recorded then. Its outputs and seconds are dropped; what it raises, the first real batch
+        would raise too. On the host nothing is done.
         """
-        if self._tuned and not self._on_gpu:
+        if self._tuned and not self._records:
             nothing: Future[Any] = Future()
             nothing.set_result(None)
             return nothing
-        import numpy as np
+        return self._thread.submit(self._begin)
 
-        blank = np.zeros((SIDE, SIDE, 3), np.uint8)
-        return self._thread.submit(self._all, [blank] * self.batch_size, StageSeconds())
+    def _begin(self) -> None:
+        import numpy as np
+        import torch
+
+        self._all([np.zeros((SIDE, SIDE, 3), np.uint8)] * self.batch_size, StageSeconds())
+        if not self._records:
+            return
+        try:
+            with _TUNING, torch.inference_mode():
+                blank = torch.zeros((self.batch_size, SIDE, SIDE, 3), dtype=torch.uint8, device=self._device)
+                self._graph = CudaGraph(self._run, blank)
+        # Memory, a driver, a kernel that waits for the host: whatever it is, the network runs without.
+        except Exception as error:
+            self._fall_back("no CUDA graph", first_line(error))
 
     def _all(self, pages: "Sequence[NDArray[np.uint8]]", seconds: StageSeconds) -> Outputs:
         import torch
@@ -273,7 +293,7 @@ class PageModel:
                 f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
             )
         self.batch_size //= 2
-        self._staging = None
+        self._staging = self._graph = None
         self._tuned = not self._tunes
         torch.cuda.empty_cache()
         self._fall_back(f"batch halved to {self.batch_size}", why)
@@ -300,7 +320,7 @@ class PageModel:
         return outputs
 
     def _stage(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
-        """Pages on the device. A compiled network takes one shape only, so its last batch is padded."""
+        """Pages on the device. A compiled network and a graph take one shape only, so their last batch is padded."""
         import torch
 
         staging = self._staging
@@ -311,11 +331,14 @@ class PageModel:
         filling = staging.numpy()
         for i, page in enumerate(pages):
             filling[i] = page
-        filled = staging[: len(pages)] if self._run is self._eager else staging
+        any_shape = self._run is self._eager and self._graph is None
+        filled = staging[: len(pages)] if any_shape else staging
         return filled.to(self._device, non_blocking=True)
 
     def run(self, pixels: "torch.Tensor") -> "Raw":
-        """One pass over a batch on the device, uint8 (B, SIDE, SIDE, 3); B is always the same when compiled."""
+        """One pass over a batch on the device, uint8 (B, SIDE, SIDE, 3); B is always the same where `_stage` pads."""
+        if self._graph is not None:
+            return self._graph(pixels)
         if self._tuned:
             return self._forward(pixels)
         self._tuned = True
