@@ -97,6 +97,11 @@ def _with_requests(engine: Any) -> Any:
     return engine.model_copy(update={"in_flight": engine.slots})
 
 
+def page_of_text(seed: str, characters: int) -> str:
+    """A text as `parsed_texts` has it of a page whose regions have texts of so many characters."""
+    return "\n\n".join(made_up_text(f"{seed} {region.index}", characters) for region in grid())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -125,8 +130,8 @@ def main() -> None:
     measure("layout_regions", layout)
     measure("ocr_results", lambda: recognition_rate(settings, pages, regions))
     measure("corpus_image_embeddings", lambda: image_vector_rate(settings, pages))
-    length = len(grid()) * getattr(settings.recognition, "characters", CHARACTERS)
-    texts = [made_up_text(f"own {number}", length) for number in range(2 * arguments.pages)]
+    characters = getattr(settings.recognition, "characters", CHARACTERS)
+    texts = [page_of_text(f"own {number}", characters) for number in range(2 * arguments.pages)]
     measure("corpus_text_embeddings", lambda: text_vector_rate(settings, texts))
 
 
