@@ -260,7 +260,9 @@ def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
 
 
 def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
-    """Decoding and resizing alone, as glibc gives freed memory back and as the resource keeps it."""
+    """Decoding and resizing alone: as glibc gives freed memory back, and as the resource keeps it and OpenCV quiet."""
+    import cv2
+
     from resources.freed_memory import keep_blocks
 
     size = statistics.mean(len(page) for page in pages) / 1e6
@@ -270,6 +272,8 @@ def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
     keep_blocks()
     prepared(pages[: 2 * threads], threads)
     rows.append(("decode and resize alone, freed memory kept", prepared(pages, threads)))
+    cv2.setNumThreads(1)
+    rows.append(("the same, without threads of OpenCV's", prepared(pages, threads)))
     return rows
 
 

@@ -316,6 +316,19 @@ def test_pages_are_decoded_while_the_model_runs(
     detect(make(batch_size=2, decode_threads=1), some_pages(6))
 
 
+def test_threads_that_decode_have_no_further_threads_of_opencv(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = cv2.getNumThreads(), set()
+    monkeypatch.setattr(detector, "prepare", lambda *a: (seen.add(cv2.getNumThreads()), prepare(*a))[1])
+    cv2.setNumThreads(3)
+    try:
+        detect(make(), some_pages(3))
+        assert (seen, cv2.getNumThreads()) == ({1}, 3)
+    finally:
+        cv2.setNumThreads(before)
+
+
 def test_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out(make: Callable[..., PPDocLayout]) -> None:
     broken = Page("broken", png(drawing(9))[:3000])
     layouts = detect(make(), [*some_pages(3), broken, Page("text", b"hello")])

@@ -183,14 +183,20 @@ class PPDocLayout(LayoutDetector):
         for figures in (self._counts, self._seconds, self._taken, *([self._model.seconds] if self._model else [])):
             figures.clear()
         self.prepare()
+        import cv2
+
         # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
         keep_blocks()
+        # OpenCV's threads would wait for work, at full load, beside those that decode.
+        threads = cv2.getNumThreads()
+        cv2.setNumThreads(1)
         try:
             for layout in self._stream(pages):
                 health.add(layout)
                 self._counts[f"pages_{layout.state}"] += 1
                 yield layout
         finally:
+            cv2.setNumThreads(threads)
             self._seconds["total"] += time.perf_counter() - started
         health.check()
 
