@@ -424,7 +424,7 @@ recognition:
   engine: glm_ocr
   model: glm_ocr
   processes: 2
-  in_flight: 4
+  in_flight: 8  # more than the pages that never come: they hold no slot that another page waits for
   server: {{mode: external, urls: ["{url}"], images_per_prompt: 0}}
 embedding: {{engine: hashed}}
 """
