@@ -23,7 +23,7 @@ from resources.parallel import ordered_map
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
 
-READERS = 2
+_READERS = 2
 """Threads that read and hash pages, 1 ms each. At 270 pages a second the thread that takes the regions has no such time
 to spare."""
 PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
@@ -55,7 +55,7 @@ class LayoutRegions(EngineTable):
             def read(row: RowSpec) -> Page:
                 return replace(source.page(row.id, row.given["page_idx"], row.given["sha256"]), batch=batch)
 
-            yield from ordered_map(read, todo, READERS)
+            yield from ordered_map(read, todo, _READERS)
 
     def results(self, inputs: Iterator[Page]) -> Iterator[PageLayout]:
         return self.engine.detect(inputs)

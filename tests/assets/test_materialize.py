@@ -315,6 +315,7 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
 
     assert platform.run("raw_pages", last="shard_01").success
     monkeypatch.setattr(PageReader, "page", noted)
+    # The preview of a made table reads a page too.
     monkeypatch.setattr(layout_regions, "first_page", lambda *_: dg.MetadataValue.md(""))
     assert platform.run("layout_regions", last="shard_01").success
     assert readers

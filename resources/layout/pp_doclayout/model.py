@@ -30,7 +30,8 @@ _LOADING = threading.Lock()
 ALL = "all"
 """Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
-"""Whether cuDNN times its algorithms is a setting of the process: one device at a time."""
+"""Whether cuDNN times its algorithms is a setting of the process, and tuning gives memory back, which no graph may be
+recorded beside: one device at a time."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
 
