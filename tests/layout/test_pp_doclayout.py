@@ -1,3 +1,5 @@
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -316,17 +318,23 @@ def test_pages_are_decoded_while_the_model_runs(
     detect(make(batch_size=2, decode_threads=1), some_pages(6))
 
 
-def test_threads_that_decode_have_no_further_threads_of_opencv(
+def test_threads_that_decode_have_the_interpreter_soon_and_no_further_threads_of_opencv(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, seen = cv2.getNumThreads(), set()
-    monkeypatch.setattr(detector, "prepare", lambda *a: (seen.add(cv2.getNumThreads()), prepare(*a))[1])
+    def process() -> tuple[int, float]:
+        return cv2.getNumThreads(), sys.getswitchinterval()
+
+    before, seen = process(), []
+    monkeypatch.setattr(detector, "prepare", lambda *a: (seen.append(process()), prepare(*a))[1])
     cv2.setNumThreads(3)
+    sys.setswitchinterval(0.004)
     try:
         detect(make(), some_pages(3))
-        assert (seen, cv2.getNumThreads()) == ({1}, 3)
+        assert seen == [(1, pytest.approx(detector.SWITCH_INTERVAL))] * 3
+        assert process() == (3, pytest.approx(0.004))
     finally:
-        cv2.setNumThreads(before)
+        cv2.setNumThreads(before[0])
+        sys.setswitchinterval(before[1])
 
 
 def test_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out(make: Callable[..., PPDocLayout]) -> None:
@@ -689,6 +697,14 @@ def test_packages_are_imported_before_other_threads_compete(
     resource.prepare()
     resource.prepare()
     assert imported == [threading.current_thread()]
+    resource.release()
+
+
+def test_what_is_imported_is_not_gone_through_for_garbage(make: Callable[..., PPDocLayout]) -> None:
+    gc.unfreeze()
+    resource = make()
+    resource.prepare()
+    assert gc.get_freeze_count() > 100_000
     resource.release()
 
 

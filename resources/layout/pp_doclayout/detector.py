@@ -1,11 +1,13 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
+import gc
 import os
+import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -39,8 +41,11 @@ if TYPE_CHECKING:
 
 _REFERENCES = "reference"
 BATCHES_AHEAD = 32
-"""Batches of decoded pages that may wait for the model: of 64 pages of 1.9 MB each, 4 GB. So 16 cores decode for eight
+"""Batches of decoded pages that may wait for the model: of 32 pages of 1.9 MB each, 2 GB. So 16 cores decode for three
 seconds while the model is loaded, and it begins with all of that."""
+SWITCH_INTERVAL = 0.0005
+"""Seconds for which a thread that decodes waits for the interpreter while another runs Python. With Python's own 5 ms,
+half of one of 16 cores was idle for it."""
 
 
 class _Running(NamedTuple):
@@ -175,6 +180,8 @@ class PPDocLayout(LayoutDetector):
 
             with suppress(Exception):  # whatever it is, loading says it
                 import_packages()
+            # They and Dagster are 600,000 objects. To go through them takes 0.4 s, in which no thread decodes.
+            gc.freeze()
             self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
@@ -183,20 +190,13 @@ class PPDocLayout(LayoutDetector):
         for figures in (self._counts, self._seconds, self._taken, *([self._model.seconds] if self._model else [])):
             figures.clear()
         self.prepare()
-        import cv2
-
-        # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
-        keep_blocks()
-        # OpenCV's threads would wait for work, at full load, beside those that decode.
-        threads = cv2.getNumThreads()
-        cv2.setNumThreads(1)
         try:
-            for layout in self._stream(pages):
-                health.add(layout)
-                self._counts[f"pages_{layout.state}"] += 1
-                yield layout
+            with _threads_decode():
+                for layout in self._stream(pages):
+                    health.add(layout)
+                    self._counts[f"pages_{layout.state}"] += 1
+                    yield layout
         finally:
-            cv2.setNumThreads(threads)
             self._seconds["total"] += time.perf_counter() - started
         health.check()
 
@@ -384,6 +384,24 @@ class PPDocLayout(LayoutDetector):
                 task = Task.TEXT
             regions.append(Region(index, label, task, score, bbox, polygon))
         return tuple(regions)
+
+
+@contextmanager
+def _threads_decode() -> Iterator[None]:
+    """What threads that decode pages need of the process; afterwards it is as before."""
+    import cv2
+
+    # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
+    keep_blocks()
+    threads, interval = cv2.getNumThreads(), sys.getswitchinterval()
+    # OpenCV's threads would wait for work, at full load, beside those that decode.
+    cv2.setNumThreads(1)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        cv2.setNumThreads(threads)
 
 
 def _pixels(batch: Sequence[Prepared]) -> "list[NDArray[np.uint8]]":

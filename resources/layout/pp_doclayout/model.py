@@ -399,8 +399,12 @@ class PageModel:
         warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
 
     def _now(self) -> float:
+        """The time once the device has done what it was given."""
         import torch
 
         if self._on_gpu:
-            torch.cuda.synchronize(self._device)
+            # The plain wait keeps a core busy, which could decode.
+            done = torch.cuda.Event(blocking=True)
+            done.record(torch.cuda.current_stream(self._device))
+            done.synchronize()
         return time.perf_counter()

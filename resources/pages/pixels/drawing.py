@@ -1,4 +1,4 @@
-"""A page with its regions drawn on it, small enough for an event log. Pure Pillow."""
+"""A page with its regions drawn on it, small enough for an event log. Pure."""
 
 import base64
 import io
@@ -63,12 +63,9 @@ def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
     from PIL import Image
 
     page = _faded(image)
-    longest = max(image.shape[:2])
     for side in _SIDES:
-        scale = min(1.0, side / longest)
-        size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
-        small = page.resize(size, Image.Resampling.BOX)
-        _draw(small, boxes, scale)
+        small = page.resize(_size(image, side), Image.Resampling.BOX)
+        _draw(small, boxes, _scale(image, side))
         encoded = io.BytesIO()
         small.save(encoded, "WEBP", quality=_QUALITY, method=2)
         yield encoded.getvalue()
@@ -76,11 +73,23 @@ def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
 
 def _faded(image: np.ndarray) -> "Image.Image":
     """The page at the largest size that is tried, half-way to white."""
+    import cv2
     from PIL import Image
 
-    page = Image.fromarray(image)
-    page.thumbnail((_SIDES[0], _SIDES[0]), Image.Resampling.BOX)
+    # Pillow would take all of the page over first: 120 ms for one of 300 dpi, at the end of every shard.
+    page = Image.fromarray(cv2.resize(image, _size(image, _SIDES[0]), interpolation=cv2.INTER_AREA))
     return Image.blend(page, Image.new("RGB", page.size, "white"), _FADE)
+
+
+def _scale(image: np.ndarray, side: int) -> float:
+    """By which no side of the page is longer than `side`; a small page stays as it is."""
+    return min(1.0, side / max(image.shape[:2]))
+
+
+def _size(image: np.ndarray, side: int) -> tuple[int, int]:
+    """Width and height at that scale."""
+    scale = _scale(image, side)
+    return max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
 
 
 def _draw(page: "Image.Image", boxes: Sequence[Box], scale: float) -> None:
