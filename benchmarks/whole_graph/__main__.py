@@ -13,9 +13,12 @@ and whole_graph.json into OUT after each. The cases, in the order they are given
     shards8   warm, the same pages in eight shards
     two_runs  cold; page vectors and OCR in two runs at once, after layout
     side_by_side  warm; page vectors in a run of their own beside all that follows from layout
+    layout    raw pages and layout alone
     ocr       warm; OCR alone, on layout that is made
     two_gpus  as ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
-    own       what each stage does by itself, on servers that are up: see benchmarks/whole_graph/stage_rates.py
+    own       what each stage of the other cases does by itself, on servers that are up: see
+              benchmarks/whole_graph/stage_rates.py. A machine that others use too is not equally fast at all times:
+              of several (`own,layout,own`) the mean counts.
 
 `ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases of other servers start
 those with a few pages first. Random weights (`--random-weights recognition=FOLDER embedding=FOLDER`, folders with
@@ -33,15 +36,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.whole_graph.cases import CASES, Case, case_of
+from benchmarks.whole_graph.cases import ALONE, CASES, Case, case_of
 from benchmarks.whole_graph.setup import (
     OWN_PAGES,
     Home,
@@ -80,7 +85,12 @@ class Benchmark:
     began: float = field(default_factory=time.monotonic)
     console: Console = field(default_factory=lambda: Console(width=190, highlight=False))
     measured: list[Measured] = field(default_factory=list)
-    own: dict[str, float] = field(default_factory=dict)
+    own: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """By stage, pages a second by itself each time that it was measured."""
+
+    @property
+    def by_itself(self) -> dict[str, float]:
+        return {name: mean(rates) for name, rates in self.own.items()}
 
     @property
     def seconds_left(self) -> float:
@@ -120,7 +130,7 @@ class Benchmark:
         settings = home.settings()
         if case.cold:
             stop_servers()
-        elif not set(server_keys(settings).values()) <= ready_servers():
+        elif not {key for name, key in server_keys(settings).items() if name in case.stages} <= ready_servers():
             self.warm_up(label, case)
         if case.before:
             self.materialize(home, [case.before], "before")
@@ -192,23 +202,26 @@ class Benchmark:
         home = self.home(label, case, 1, 1)
         out = self.work / f"{label}.json"
         pages = min(self.arguments.own_pages, self.arguments.pages)
+        others = [case_of(name, 1) for name in self.arguments.cases.split(",")]
+        only = {name for other in others for name in other.stages} & ALONE or ALONE
         command = [sys.executable, "-m", "benchmarks.whole_graph.stage_rates", str(out), "--pages", str(pages)]
         process = subprocess.Popen(
-            [*command, "--source", str(self.arguments.source)],
+            [*command, "--only", ",".join(sorted(only)), "--source", str(self.arguments.source)],
             cwd=ROOT,
             env=dict(home.environment),
             start_new_session=True,
         )
         self.wait(process)
         if out.exists():
-            self.own |= json.loads(out.read_text("utf-8"))
+            for name, rate in json.loads(out.read_text("utf-8")).items():
+                self.own[name].append(rate)
         for measured in self.measured:
             self.show(measured)
 
     def show(self, measured: Measured) -> None:
         """Print what a case gave and write everything so far."""
-        console_tables(measured, self.own, self.console)
-        sections = [html_section(each, self.own) for each in self.measured]
+        console_tables(measured, self.by_itself, self.console)
+        sections = [html_section(each, self.by_itself) for each in self.measured]
         (self.out / "whole_graph.html").write_text(render("The whole graph", sections), "utf-8")
         dump(self.out / "whole_graph.json", {"own": self.own, "cases": [figures(each) for each in self.measured]})
 
@@ -224,10 +237,9 @@ def stages_in(home: Home, case: Case) -> list[Any]:
     """The stages of the measured runs of a home, by the time of their start."""
     import dagster as dg
 
-    measured = {name for chosen in case.selections for name in chosen.split(",")}
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
-    return sorted((stage for stage in stages if stage.name in measured), key=lambda stage: stage.span.start)
+    return sorted((stage for stage in stages if stage.name in case.stages), key=lambda stage: stage.span.start)
 
 
 def server_keys(settings: Settings) -> dict[str, str]:

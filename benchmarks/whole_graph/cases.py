@@ -9,6 +9,8 @@ import yaml
 _PAGES = "raw_pages,layout_regions"
 _ALL = f"{_PAGES},ocr_results,parsed_texts,corpus_image_embeddings,corpus_text_embeddings"
 _OCR = "ocr_results"
+ALONE = frozenset({"layout_regions", _OCR, "corpus_image_embeddings", "corpus_text_embeddings"})
+"""Stages that are measured by themselves, too."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Case:
     shards: int = 0
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def stages(self) -> set[str]:
+        """The assets that are made and measured."""
+        return {name for selection in self.selections for name in selection.split(",")}
+
 
 CASES: Mapping[str, Case] = {
     case.name: case
@@ -42,6 +49,7 @@ CASES: Mapping[str, Case] = {
             ("layout_regions,ocr_results,parsed_texts,corpus_text_embeddings", "corpus_image_embeddings"),
             "raw_pages",
         ),
+        Case("layout", "layout", (_PAGES,)),
         Case("ocr", "ocr", (_OCR,), _PAGES, changes={"recognition.server.gpus": [0]}),
         Case(
             "two_gpus",
@@ -51,7 +59,7 @@ CASES: Mapping[str, Case] = {
             # Replicas and requests in flight follow the cards.
             changes={"recognition.server.gpus": [0, 1], "recognition.processes": 8},
         ),
-        Case("own", "own"),
+        Case("own", "own", ()),
     )
 }
 

@@ -17,6 +17,7 @@ from benchmarks.servers.embedding import ceiling as embedding_ceiling
 from benchmarks.servers.embedding import operations
 from benchmarks.servers.recognition import ceiling as recognition_ceiling
 from benchmarks.servers.recognition import ready_made
+from benchmarks.whole_graph.cases import ALONE
 from benchmarks.whole_graph.grid_engines import CHARACTERS, grid, made_up_text
 from benchmarks.whole_graph.setup import OWN_PAGES, unique_pages
 from resources.config.settings import ROOT, Settings, load_settings
@@ -107,7 +108,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--pages", type=int, default=OWN_PAGES)
     parser.add_argument("--source", type=Path, default=ROOT / "samples" / "corpus")
-    parser.add_argument("--only", default="layout_regions,ocr_results,corpus_image_embeddings,corpus_text_embeddings")
+    parser.add_argument("--only", default=",".join(sorted(ALONE)))
     arguments = parser.parse_args()
     settings = load_settings()
     rates: dict[str, float] = {}

@@ -22,6 +22,12 @@ def test_a_case_has_its_own_shards_and_changes():
         case_of("hot", 2)
 
 
+def test_a_case_names_the_stages_that_it_measures():
+    assert case_of("layout", 2).stages == {"raw_pages", "layout_regions"}
+    assert case_of("side_by_side", 2).stages == case_of("warm", 2).stages - {"raw_pages"}
+    assert case_of("own", 2).stages == set()
+
+
 def test_a_profile_with_random_weights_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plugin = write_plugin(tmp_path / "plugin")
     monkeypatch.syspath_prepend(str(plugin))
