@@ -9,12 +9,15 @@ page's state reports them; leave their boxes out too.
 import re
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
+import numpy as np
 import pyarrow as pa
+from numpy.lib.stride_tricks import sliding_window_view
 
 from resources.recognition.characters import KOREAN, script_of, without_fillers
 
@@ -35,6 +38,7 @@ _EVERYWHERE = frozenset(("LATIN", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIF
 
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 """Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
+_SYLLABLE = re.compile("[가-힣]")
 _BROKEN = re.compile("[\ufffd\x80-\x9f\ue000-\uf8ff]")
 _ACCENTED = re.compile("[À-ÖØ-öø-ÿ]")
 _MARK = re.compile(r"[.,?!](?=\s|$)")
@@ -44,6 +48,8 @@ _NUMBER = re.compile(r"\d+")
 _LATIN_WORD = re.compile("[A-Za-z]{2,}")
 _WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
 """Characters of a stretch that is searched for a second time, and how many of them are letters."""
+_WEIGHTS = np.random.default_rng(0).integers(1, 2**64, _WINDOW, np.uint64, endpoint=False)
+"""By which the characters of a stretch add up to its checksum, modulo 2 ** 64."""
 _DENSE_FROM = 600
 """Bytes from which compression is a measure: prose reaches 3, listings and tables 6."""
 _LITTLE_HANGUL = 0.2
@@ -118,26 +124,27 @@ def doubtful(table: pa.Table) -> list[DoubtfulPage]:
 
 
 def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
-    visible = sum(not char.isspace() for char in text)
-    letters = [char for char in text if char.isalpha()]
-    hangul = [char for char in letters if "가" <= char <= "힣"]
+    counts = Counter(text)
+    visible = sum(count for char, count in counts.items() if not char.isspace())
     if not visible:
         return
+    by_letter = {char: count for char, count in counts.items() if char.isalpha()}
+    letters = sum(by_letter.values())
+    by_syllable = {char: count for char, count in by_letter.items() if _SYLLABLE.match(char)}
+    hangul = sum(by_syllable.values())
     broken = len(_BROKEN.findall(text))
     yield _share("mojibake", broken, visible, 3, (0.005, 0.03), "of the characters are broken")
     accented = len(_ACCENTED.findall(text))
-    yield _share(
-        "mojibake", accented, len(letters), 10, (0.1, 0.3), "of the letters have accents, as in a wrong encoding"
-    )
-    rare = sum(not _is_common(char) for char in hangul)
-    yield _share("mojibake", rare, len(hangul), 5, (0.01, 0.05), "of the syllables are in no Korean word")
+    yield _share("mojibake", accented, letters, 10, (0.1, 0.3), "of the letters have accents, as in a wrong encoding")
+    rare = sum(count for char, count in by_syllable.items() if not _is_common(char))
+    yield _share("mojibake", rare, hangul, 5, (0.01, 0.05), "of the syllables are in no Korean word")
     jamo = len(_JAMO.findall(text))
-    yield _share("jamo", jamo, len(hangul) + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
+    yield _share("jamo", jamo, hangul + jamo, 5, (0.01, 0.05), "of the Hangul are letters that make no syllable")
     known = _EVERYWHERE | scripts | ({"CJK"} if "HANGUL" in scripts else set())
-    foreign = sum(script_of(char) not in known for char in letters)
-    yield _share("script", foreign, len(letters), 10, (0.1, 0.3), "of the letters are of a script that is not expected")
+    foreign = sum(count for char, count in by_letter.items() if script_of(char) not in known)
+    yield _share("script", foreign, letters, 10, (0.1, 0.3), "of the letters are of a script that is not expected")
     if "HANGUL" in scripts:
-        yield from _without_hangul(text, len(letters), "CJK" in scripts)
+        yield from _without_hangul(text, letters, "CJK" in scripts)
 
 
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
@@ -145,9 +152,9 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
 
     `chinese` says that Chinese characters are expected by themselves.
     """
-    lines = [line for line in text.splitlines() if _hangul(line) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))]
+    lines = [line for line in text.splitlines() if _has_little_hangul(line)]
     plain = without_fillers("\n".join(lines))
-    hanja = 0 if chinese else sum(script_of(char) == "CJK" for char in plain)
+    hanja = 0 if chinese else sum(count for char, count in Counter(plain).items() if script_of(char) == "CJK")
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
     yield _share("dropped", orphans, marks, 5, (0.3, 0.5), "of the punctuation is alone, as if Hangul was left out")
@@ -161,8 +168,8 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
         )
 
 
-def _hangul(text: str) -> int:
-    return sum("가" <= char <= "힣" for char in text)
+def _has_little_hangul(line: str) -> bool:
+    return len(_SYLLABLE.findall(line)) <= _LITTLE_HANGUL * sum(map(str.isalpha, line))
 
 
 def _repetition(text: str) -> Iterator[Doubt]:
@@ -178,6 +185,8 @@ def _repetition(text: str) -> Iterator[Doubt]:
 
 def _repeated(text: str, letters: int) -> int:
     """Stretches of the text, from each of its characters on, that were there before and have so many letters."""
+    if not _may_repeat(text):
+        return 0
     seen: set[str] = set()
     repeated = 0
     for start in range(len(text) - _WINDOW + 1):
@@ -186,6 +195,15 @@ def _repeated(text: str, letters: int) -> int:
             repeated += sum(map(str.isalpha, stretch)) >= letters
         seen.add(stretch)
     return repeated
+
+
+def _may_repeat(text: str) -> bool:
+    """Whether two stretches of the text have the same checksum; without that, none was there before."""
+    if len(text) <= _WINDOW:
+        return False
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    checksums = np.sort(sliding_window_view(codes, _WINDOW) @ _WEIGHTS)
+    return bool((checksums[1:] == checksums[:-1]).any())
 
 
 def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:

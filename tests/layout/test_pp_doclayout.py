@@ -705,6 +705,7 @@ def test_what_is_imported_is_not_gone_through_for_garbage(make: Callable[..., PP
     resource = make()
     resource.prepare()
     assert gc.get_freeze_count() > 100_000
+    assert gc.isenabled()
     resource.release()
 
 

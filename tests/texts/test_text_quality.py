@@ -2,6 +2,7 @@
 
 import json
 import random
+import string
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,13 @@ def test_damage_to_a_whole_text_is_found(damage: str):
 )
 def test_a_part_is_enough(text: str, kind: str):
     assert kind in kinds(text)
+
+
+def test_what_is_there_twice_is_counted_to_the_character():
+    text = "".join(random.Random(3).choices(string.ascii_lowercase, k=700))
+    again = [doubt.says for doubt in doubts(text + text[100:400]) if doubt.kind == "repeated"]
+    assert again == ["26% of the text was there before"], "261 stretches of 40 characters, of 1,000 characters"
+    assert not any(doubt.kind == "repeated" for doubt in doubts(text + text[100:139]))
 
 
 def test_the_order_and_the_sum_of_doubts():

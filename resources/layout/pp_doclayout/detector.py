@@ -1,6 +1,5 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
-import gc
 import os
 import sys
 import time
@@ -173,15 +172,13 @@ class PPDocLayout(LayoutDetector):
     def prepare(self) -> None:
         """Begin to load the model, once its packages are imported here.
 
-        That takes 5 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
+        That takes 4 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
         """
         if self._model is None and self._loading is None:
             from resources.layout.pp_doclayout.model import import_packages
 
             with suppress(Exception):  # whatever it is, loading says it
                 import_packages()
-            # They and Dagster are 600,000 objects. To go through them takes 0.4 s, in which no thread decodes.
-            gc.freeze()
             self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
