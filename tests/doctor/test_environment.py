@@ -144,7 +144,7 @@ def asks(profile: str, home: Path, count: int = 1) -> list[gpus.Ask]:
 @pytest.mark.parametrize(
     ("profile", "total", "free", "level", "says"),
     [
-        ("h200", 150 * GB, 149 * GB, Level.OK, "126.1 asked for"),
+        ("h200", 150 * GB, 149 * GB, Level.OK, "123.6 asked for"),
         ("h200", 150 * GB, 120 * GB, Level.PROBLEM, "recognition server 45.0"),
         ("h200", 7 * GB, 7 * GB, Level.PROBLEM, "it can never fit"),
         # One server at a time, beside the layout.
