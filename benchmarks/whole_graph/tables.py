@@ -15,7 +15,7 @@ from resources.profiling.report import RunReport, StageReport, first_answer
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",
-    "draining", "platform", "between shards", "busy", "cores", "requests", "tokens in/page", "cache hits",
+    "draining", "platform", "between shards", "busy", "cores", "stolen", "requests", "tokens in/page", "cache hits",
 )  # fmt: skip
 
 
@@ -105,6 +105,7 @@ def figures(measured: Measured) -> dict[str, Any]:
                 "between_shards": list(each.gaps),
                 "busy": each.busy,
                 "cores": each.cores,
+                "stolen": each.stolen,
                 "memory_peak": each.memory_peak,
                 "joules": each.joules,
                 "cache_hits": each.cache_hits,
@@ -144,6 +145,7 @@ def _row(each: StageReport, own: Mapping[str, float]) -> tuple[str, ...]:
         " ".join(f"{gap:.1f}" for gap in each.gaps) or "-",
         "-" if each.busy is None else f"{each.busy:.0%}",
         f"{each.cores:.0%}",
+        f"{each.stolen:.0%}",
         f"{each.requests:.0f}",
         f"{each.prompt_tokens / pages:.0f}" if pages and each.prompt_tokens else "-",
         f"{each.cache_hits:.0f}",
@@ -168,6 +170,8 @@ def _lines(measured: Measured) -> list[str]:
     if longest:
         begins = ", ".join(f"{gap.seconds:.1f} s from {gap.start - run.span.start:.0f} s on" for gap in longest)
         lines.append(f"longest times without work: {begins}")
+    if run.slowed:
+        lines.append(run.slowed)
     if measured.observed.no_gpu:
         lines.append(f"no figures of a GPU: {measured.observed.no_gpu}; activity is that of the cores")
     return [*lines, *measured.failures]

@@ -55,6 +55,8 @@ class Profiled:
             line = f"{each.stage.name} is limited by {'the ' if found.name in _NOUNS else ''}{found.name}: {found.why}"
             keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
             lines.append(f"{line}; what moves it: {keys}" if keys else line)
+        if run.slowed:
+            lines.append(run.slowed)
         if self.observed.no_gpu:
             lines.append(f"no figures of a GPU: {self.observed.no_gpu}")
         return lines
@@ -145,7 +147,7 @@ def _limit(settings: Settings, each: StageReport) -> Limit:
         server = getattr(engine, "server", None)
         has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
     span = each.stage.span
-    return limit(section_name, span.seconds, each.split, each.busy, each.cores, has)
+    return limit(section_name, span.seconds, each.split, each.busy, each.cores + each.stolen, has)
 
 
 def _with_value(settings: Settings, asset: str, key: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import NamedTuple
 
 import psutil
 
@@ -11,8 +12,15 @@ _SECONDS_OF_PROCESSES = 1.0
 """The same where every process has to be read."""
 
 
+class CoreShares(NamedTuple):
+    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host of a virtual machine for other work."""
+
+    busy: float
+    stolen: float = 0.0
+
+
 class Cores:
-    """Call `share` every `seconds` for the busy share of all cores since the call before, 0 to 1."""
+    """Call `shares` every `seconds` for those since the call before."""
 
     def __init__(self) -> None:
         # Containers of some kinds (gVisor) show a file of zeros.
@@ -20,16 +28,19 @@ class Cores:
         self.seconds = SECONDS if self._sums else _SECONDS_OF_PROCESSES
         self._at, self._before = time.monotonic(), {} if self._sums else process_seconds()
         if self._sums:
-            psutil.cpu_percent()
+            psutil.cpu_times_percent()
 
-    def share(self) -> float:
-        """The busy share since the last call."""
+    def shares(self) -> CoreShares:
+        """Since the last call. Where the kernel keeps no sums, nothing is known of what was stolen."""
         if self._sums:
-            return psutil.cpu_percent() / 100
+            times = psutil.cpu_times_percent()
+            stolen = getattr(times, "steal", 0.0)
+            busy = 100 - times.idle - getattr(times, "iowait", 0.0) - stolen
+            return CoreShares(max(0.0, busy) / 100, stolen / 100)
         now, seconds = time.monotonic(), process_seconds()
         spent = sum(max(0.0, each - self._before.get(pid, 0.0)) for pid, each in seconds.items())
         elapsed, self._at, self._before = now - self._at, now, seconds
-        return min(1.0, spent / (elapsed * (os.cpu_count() or 1))) if elapsed else 0.0
+        return CoreShares(min(1.0, spent / (elapsed * (os.cpu_count() or 1))) if elapsed else 0.0)
 
 
 def process_seconds() -> dict[int, float]:

@@ -47,13 +47,15 @@ class ServerHistory:
 class Observed:
     """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
 
-    `no_gpu` says why there are no readings of cards.
+    `stolen` is the share of the cores that the host of a virtual machine had other work for. `no_gpu` says why there
+    are no readings of cards.
     """
 
     cards: Sequence[Card] = ()
     no_gpu: str = ""
     readings: Readings = field(default_factory=Readings)
     cores: Counts = field(default_factory=list)
+    stolen: Counts = field(default_factory=list)
     servers: dict[str, ServerHistory] = field(default_factory=dict)
 
     @property
@@ -116,7 +118,9 @@ class Observer:
     def _watch_cores(self) -> None:
         cores = Cores()
         while not self._ended.wait(cores.seconds):
-            self.observed.cores.append((time.time(), cores.share()))
+            now, shares = time.time(), cores.shares()
+            self.observed.cores.append((now, shares.busy))
+            self.observed.stolen.append((now, shares.stolen))
 
     def _ask(self) -> None:
         while True:

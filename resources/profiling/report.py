@@ -20,6 +20,9 @@ from resources.profiling.timeline import (
     steady_rate,
 )
 
+_STOLEN = 0.01
+"""Share of the cores from which it is told."""
+
 
 @dataclass(frozen=True)
 class StageReport:
@@ -27,7 +30,8 @@ class StageReport:
 
     `rate` is rows a second over the wall time, `steady` without the first and the last answers of its server; `gaps`
     are the seconds without work on the device from one shard to the next. `cores` and `busy` are shares of all cores
-    and of the cards; `memory_peak` is bytes, `joules` of all cards. What is not known is None.
+    and of the cards, `stolen` of the cores too (see `Observed`); `memory_peak` is bytes, `joules` of all cards. What is
+    not known is None.
     """
 
     stage: Stage
@@ -37,6 +41,7 @@ class StageReport:
     gaps: Sequence[float]
     busy: float | None
     cores: float
+    stolen: float
     memory_peak: int | None
     joules: float | None
     requests: float
@@ -58,6 +63,7 @@ class RunReport:
     between: float
     ending: float
     busy: float
+    stolen: float
     idle: Sequence[Span]
     idle_between: Mapping[tuple[str, str], float]
     device: str
@@ -66,6 +72,13 @@ class RunReport:
     def split(self) -> Split:
         """The sum over the stages."""
         return sum((each.split for each in self.stages), Split())
+
+    @property
+    def slowed(self) -> str:
+        """A sentence where others had so much of the cores that the figures are not this machine's; else empty."""
+        if self.stolen < _STOLEN:
+            return ""
+        return f"the host of this virtual machine had other work for {self.stolen:.0%} of the cores"
 
 
 def report(
@@ -87,6 +100,7 @@ def report(
         between=last - first - covered,
         ending=span.end - last,
         busy=busy_share(steps, span),
+        stolen=_mean(observed.stolen, span),
         idle=gaps(steps, span),
         idle_between={(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairs},
         device=observed.device,
@@ -108,6 +122,7 @@ def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> St
         gaps=[longest_gap_at(steps, at, span) for at in published],
         busy=busy_share(steps, span) if observed.cards else None,
         cores=_mean(observed.cores, span),
+        stolen=_mean(observed.stolen, span),
         memory_peak=observed.readings.memory_peak(span.start, span.end),
         joules=observed.readings.joules(span.start, span.end),
         requests=requests,

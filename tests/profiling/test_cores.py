@@ -17,7 +17,13 @@ def test_work_is_seen(monkeypatch: pytest.MonkeyPatch, sums: bool):
     end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
-    assert 0 < cores.share() <= 1
+    assert 0 < cores.shares().busy <= 1
+
+
+def test_what_the_host_takes_is_no_work_of_this_machine(monkeypatch: pytest.MonkeyPatch):
+    times = SimpleNamespace(user=50.0, system=10.0, idle=15.0, iowait=5.0, steal=20.0)
+    monkeypatch.setattr(psutil, "cpu_times_percent", lambda: times)
+    assert Cores().shares() == (pytest.approx(0.6), pytest.approx(0.2))
 
 
 def test_a_process_that_ended_takes_nothing_back(monkeypatch: pytest.MonkeyPatch):
@@ -33,6 +39,6 @@ def test_a_process_that_ended_takes_nothing_back(monkeypatch: pytest.MonkeyPatch
     )
     cores = Cores()
     seconds.pop(2)
-    assert cores.share() == 0.0
+    assert cores.shares() == (0.0, 0.0)
     seconds[1] = 6e6
-    assert cores.share() == 1.0
+    assert cores.shares() == (1.0, 0.0)

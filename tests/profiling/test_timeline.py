@@ -113,6 +113,15 @@ def test_a_report_of_a_run():
     assert made.busy is None
 
 
+def test_it_is_told_when_the_host_had_other_work_for_the_cores():
+    seen = observed()
+    assert report(Span(0.0, 20.0), [], seen).slowed == ""
+    seen.stolen = [(at * STEP, 0.3 if at * STEP <= 5 else 0.0) for at in range(201)]
+    found = report(Span(0.0, 20.0), [Stage("made", Span(0.0, 5.0)), Stage("written", Span(6.0, 20.0))], seen)
+    assert [each.stolen for each in found.stages] == [pytest.approx(0.3), 0.0]
+    assert found.slowed == "the host of this virtual machine had other work for 8% of the cores"
+
+
 def test_an_answer_counts_for_one_of_two_stages_however_late_the_server_tells_its_count():
     # Ten a second from 0 to 8 s, then thirty; nothing is told from 6 to 10 s, while the second stage begins.
     looks = [(0.0, 0.0), *((float(at), 10.0 * at) for at in range(1, 7)), (10.0, 140.0), (12.0, 200.0), (13.0, 200.0)]
