@@ -80,6 +80,7 @@ class Benchmark:
     """The benchmark on this machine: what was asked for, and what has been measured so far."""
 
     arguments: argparse.Namespace
+    cases: Sequence[Case]
     out: Path
     work: Path
     began: float = field(default_factory=time.monotonic)
@@ -202,8 +203,7 @@ class Benchmark:
         home = self.home(label, case, 1, 1)
         out = self.work / f"{label}.json"
         pages = min(self.arguments.own_pages, self.arguments.pages)
-        others = [case_of(name, 1) for name in self.arguments.cases.split(",")]
-        only = {name for other in others for name in other.stages} & ALONE or ALONE
+        only = {name for case in self.cases for name in case.stages} & ALONE or ALONE
         command = [sys.executable, "-m", "benchmarks.whole_graph.stage_rates", str(out), "--pages", str(pages)]
         process = subprocess.Popen(
             [*command, "--only", ",".join(sorted(only)), "--source", str(self.arguments.source)],
@@ -299,7 +299,7 @@ def main() -> None:
     for folder in (out, work):
         folder.mkdir(parents=True, exist_ok=True)
     (work / "runtime").mkdir(mode=0o700, exist_ok=True)
-    benchmark = Benchmark(arguments, out, work)
+    benchmark = Benchmark(arguments, cases, out, work)
     # This process reads profiles and asks servers as the commands do.
     sys.path[:0] = [str(work / "plugin")]
     os.environ["KOPUB_RUNTIME"] = benchmark.environment["KOPUB_RUNTIME"]

@@ -50,8 +50,8 @@ def limit(
 ) -> Limit:
     """What limits a stage of `section`, None for one without an engine.
 
-    `busy` is the mean busy share of the cards over the stage, None without any; `cores` is that of all cores. `has`
-    are the keys that the engine has, those of its server as `server.KEY`.
+    `busy` is the mean busy share of the cards over the stage, None without any; `cores` is the share of all cores that
+    was not free. `has` are the keys that the engine has, those of its server as `server.KEY`.
     """
     if seconds < _TOO_SHORT:
         return Limit("", "too short to tell")
