@@ -7,18 +7,17 @@ every process has a pipe of its own, and one thread waits for one answer.
 import os
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import LifoQueue
 from typing import Any, Self
 
+from resources.child_process import start_child
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
@@ -34,10 +33,6 @@ _STOP_SECONDS = 10.0
 """How long a process that has closed its pipe may take to exit."""
 _MOST = 16
 """More processes are no faster: one process writes what they all make."""
-_BOOT = (
-    "import sys; from multiprocessing.connection import Connection; fd, *sys.path = sys.argv[1:]; "
-    "from resources.pages.documents.pool import work; work(Connection(int(fd)))"
-)
 _AHEAD = 2
 """Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
 
@@ -144,12 +139,7 @@ class _Worker:
         return code
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        """One that `multiprocessing` spawns would import this process's main module: a script that reads a file."""
-        self._connection, theirs = Pipe()
-        # Only the process holds its end after this block, so its death closes the pipe.
-        with theirs:
-            command = [sys.executable, "-c", _BOOT, str(theirs.fileno()), *sys.path]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
+        self._connection, self._process = start_child("resources.pages.documents.pool:work")
         return self._process
 
 

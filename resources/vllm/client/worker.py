@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+from resources.child_process import start_child
 from resources.vllm.client.handler import Handler
 from resources.vllm.client.messages import FromWorker, NewJob, Start, ToWorker, WarmUp, WorkerSettings
 from resources.vllm.client.worker_loop import run_worker
@@ -16,7 +16,6 @@ from resources.vllm.client.worker_loop import run_worker
 Make = Callable[[], Handler[Any, Any, Any]]
 
 _STOP_SECONDS = 10.0
-_BOOT = "import sys; fd, *sys.path = sys.argv[1:]; from resources.vllm.client.worker_process import main; main(int(fd))"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 """A worker's own threads are the parallelism, so numerical libraries get none of their own."""
 
@@ -86,17 +85,7 @@ def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) ->
 def boot_process() -> Worker:
     """A process that waits for its `Start`, and for what it may do before. It ends when its pipe is closed.
 
-    Unlike one that `multiprocessing` spawns, it does not import this process's main module: that of a Dagster run
-    imports all of Dagster. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends it.
+    It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends it.
     """
-    ours, theirs = Pipe()
-    # Only the process holds its end after this block, so its death closes the pipe.
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(theirs.fileno()), *sys.path],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **_ONE_THREAD},
-            pass_fds=(theirs.fileno(),),
-            process_group=0,
-        )
-    return Worker(ours, process)
+    environment = {**os.environ, **_ONE_THREAD}
+    return Worker(*start_child("resources.vllm.client.worker_process:main", group=0, environment=environment))

@@ -12,11 +12,10 @@ from resources.vllm.client.messages import Start, WarmUp, WorkerFailed
 from resources.vllm.client.worker_loop import run_worker
 
 
-def main(descriptor: int) -> None:
+def main(connection: Connection) -> None:
     """Warm up, then work for the pool at the other end of the pipe until it closes the pipe."""
     # The pool decides when a worker ends, and closes the pipe then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = Connection(descriptor)
     # Its threads decode pages: each frees three blocks as large as one.
     keep_blocks()
     start = _started(connection)
