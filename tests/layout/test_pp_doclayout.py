@@ -28,6 +28,7 @@ from resources.layout.pp_doclayout import detector  # noqa: E402
 from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
+from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
 
 if TYPE_CHECKING:
     from resources.layout.pp_doclayout.network import Raw
@@ -46,26 +47,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def drawing(seed: int, height: int = 900, width: int = 640) -> np.ndarray:
-    """A tinted page of coloured blocks."""
-    rng = np.random.default_rng(seed)
-    tint = rng.integers(120, 256, (16, 12, 3)).astype(np.uint8)
-    page = cv2.resize(tint, (width, height), interpolation=cv2.INTER_LINEAR)
-    for _ in range(30):
-        x, y = rng.integers(0, width - 60), rng.integers(0, height - 60)
-        w, h = rng.integers(20, width // 2), rng.integers(15, height // 6)
-        page[y : y + h, x : x + w] = rng.integers(0, 200, 3)
-    return page
-
-
-def png(image: np.ndarray) -> bytes:
-    return cv2.imencode(".png", image)[1].tobytes()
-
-
-def some_pages(count: int) -> list[Page]:
-    return [Page(f"p{i}", png(drawing(i))) for i in range(count)]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_pp_doclayout(tmp_path_factory.mktemp("weights"))
@@ -73,10 +54,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make(folder: Path) -> Callable[..., PPDocLayout]:
-    """The resource on the CPU, in fp32 and eager mode unless told otherwise."""
+    """The resource on the CPU, in fp32, eager mode and this process unless told otherwise."""
 
     def made(**changed: Any) -> PPDocLayout:
         plain = {"device": "cpu", "dtype": "float32", "compile": False, "batch_size": 4, "decode_threads": 2}
+        plain["own_process"] = False
         return PPDocLayout(**{"repo": str(folder), **plain, **changed})
 
     return made
@@ -702,11 +684,9 @@ def test_packages_are_imported_before_other_threads_compete(
 
 def test_what_is_imported_is_not_gone_through_for_garbage(make: Callable[..., PPDocLayout]) -> None:
     gc.unfreeze()
-    resource = make()
-    resource.prepare()
+    detect(make(), some_pages(1))
     assert gc.get_freeze_count() > 100_000
     assert gc.isenabled()
-    resource.release()
 
 
 def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(

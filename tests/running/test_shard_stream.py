@@ -299,7 +299,13 @@ def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Pat
     platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
     weights = save_pp_doclayout(tmp_path / "weights")
     platform.engines["layout"] = PPDocLayout(
-        repo=str(weights), device="cpu", dtype="float32", compile=False, batch_size=4, decode_threads=1
+        repo=str(weights),
+        device="cpu",
+        dtype="float32",
+        compile=False,
+        batch_size=4,
+        decode_threads=1,
+        own_process=False,
     )
     result = platform.run(BEFORE, last="shard_02")
     assert result.success

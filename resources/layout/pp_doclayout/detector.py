@@ -1,5 +1,6 @@
 """PP-DocLayoutV3 as the layout resource of the GPU profiles."""
 
+import gc
 import os
 import sys
 import time
@@ -20,13 +21,14 @@ from resources.freed_memory import give_back, keep_blocks
 from resources.layout.base import LayoutDetector
 from resources.layout.ink import BLANK_SHARE, ink_share
 from resources.layout.pp_doclayout.health import NO_REGION, Health
+from resources.layout.pp_doclayout.model import stopped
+from resources.layout.pp_doclayout.model_process import ModelProcess, Start
 from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, holding, make_rules, postprocess
 from resources.layout.pp_doclayout.preprocess import Prepared, prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
 from resources.parallel import Begun, bounded_map
-from resources.printable import first_line
 from resources.states import State
 from resources.vllm.gpus import all_gpus
 from resources.vllm.supervisor.gpu_lock import visible
@@ -61,7 +63,7 @@ class PPDocLayout(LayoutDetector):
     typical_seconds: ClassVar[float] = 0.006
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
-        {"repo", "revision", "device", "compile", "batch_size", "decode_threads", "keep_loaded"}
+        {"repo", "revision", "device", "compile", "batch_size", "decode_threads", "keep_loaded", "own_process"}
     )
 
     spans_shards: ClassVar[bool] = True
@@ -91,6 +93,11 @@ class PPDocLayout(LayoutDetector):
         description="Keep the model in memory after a step, for the next one of the same process. A model server that "
         "is started then finds less free memory.",
     )
+    own_process: bool = Field(
+        default=True,
+        description="Run the model in a process of its own, which is loaded beside what the run does meanwhile and "
+        "gives all memory back. With `polygons` or `gpu_jpeg`, which need the GPU here, it runs here.",
+    )
     polygons: bool = Field(default=False, description="Also compute the outline of each region.")
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
@@ -111,8 +118,8 @@ class PPDocLayout(LayoutDetector):
     unclip: dict[str, list[float]] = Field(default={}, description="Factors [width, height] to grow boxes of a label.")
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
-    _model: "Replicas | None" = PrivateAttr(default=None)
-    _loading: "Begun[Replicas] | None" = PrivateAttr(default=None)
+    _model: "Replicas | ModelProcess | None" = PrivateAttr(default=None)
+    _loading: "Begun[Replicas | ModelProcess] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
     _taken: dict[str, float] = PrivateAttr(default_factory=dict)
@@ -170,15 +177,16 @@ class PPDocLayout(LayoutDetector):
         return {self.repo: self.revision} | libraries
 
     def prepare(self) -> None:
-        """Begin to load the model, once its packages are imported here.
+        """Begin to load the model; where it runs here, once its packages are imported.
 
         That takes 4 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
         """
         if self._model is None and self._loading is None:
-            from resources.layout.pp_doclayout.model import import_packages
+            if not self._apart:
+                from resources.layout.pp_doclayout.model import import_packages
 
-            with suppress(Exception):  # whatever it is, loading says it
-                import_packages()
+                with suppress(Exception):  # whatever it is, loading says it
+                    import_packages()
             self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
@@ -213,9 +221,8 @@ class PPDocLayout(LayoutDetector):
         `seconds_decode` adds up all threads; the other stages run one at a time. Those of a batch go to the page
         that comes out first after it.
         """
-        sums = self._sums()
-        taken = {name: value - self._taken.get(name, 0.0) for name, value in sums.items()}
-        self._taken = sums
+        before, self._taken = self._taken, self._sums()
+        taken = {name: value - before.get(name, 0.0) for name, value in self._taken.items()}
         return {name: value for name, value in taken.items() if value}
 
     def report(self) -> dict[str, float | str]:
@@ -255,7 +262,11 @@ class PPDocLayout(LayoutDetector):
         stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
         return {**{name: float(count) for name, count in self._counts.items()}, **stages}
 
-    def _loaded(self) -> "Replicas":
+    @property
+    def _apart(self) -> bool:
+        return self.own_process and not (self.polygons or self.gpu_jpeg)
+
+    def _loaded(self) -> "Replicas | ModelProcess":
         if self._model is None:
             loading, self._loading = self._loading, None
             self._model = self._load() if loading is None else loading.result()
@@ -265,19 +276,20 @@ class PPDocLayout(LayoutDetector):
     def _is_loading(self) -> bool:
         return self._model is None and self._loading is not None and not self._loading.done
 
-    def _load(self) -> "Replicas":
+    def _load(self) -> "Replicas | ModelProcess":
+        options = {
+            "dtype": self.dtype,
+            "compiled": self.compile,
+            "batch_size": self.batch_size,
+            "polygons": self.polygons,
+        }
+        if self._apart:
+            return ModelProcess(Start(self.repo, self.revision, self.device, options))
         from resources.layout.pp_doclayout.model import load, named_devices
         from resources.layout.pp_doclayout.replicas import Replicas
 
         devices = named_devices(self.device)
-        return Replicas(
-            load(self.repo, self.revision),
-            devices,
-            dtype=self.dtype,
-            compiled=self.compile,
-            batch_size=self.batch_size,
-            polygons=self.polygons,
-        )
+        return Replicas(load(self.repo, self.revision), devices, **options)
 
     def _rules(self) -> Rules:
         try:
@@ -331,8 +343,7 @@ class PPDocLayout(LayoutDetector):
         try:
             outputs = batch.outputs.result()
         except RuntimeError as error:
-            reason = first_line(f"{type(error).__name__}: {error}")
-            raise EngineError(f"the layout model stopped: {reason}") from error
+            raise stopped(error) from error
         rules, tasks = self._rules(), tasks_by_label(self.tasks)
         for i, page in enumerate(batch.pages):
             started = time.perf_counter()
@@ -390,6 +401,9 @@ def _threads_decode() -> Iterator[None]:
 
     # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
     keep_blocks()
+    # A collection of garbage would go through all that is imported, 550,000 objects with PyTorch: 0.3 s in which no
+    # thread decodes.
+    gc.freeze()
     threads, interval = cv2.getNumThreads(), sys.getswitchinterval()
     # OpenCV's threads would wait for work, at full load, beside those that decode.
     cv2.setNumThreads(1)
@@ -417,7 +431,7 @@ def _empty(page: Prepared) -> PageLayout:
     return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink:.2%})")
 
 
-def _close(loaded: "Begun[Replicas]") -> None:
+def _close(loaded: "Begun[Replicas | ModelProcess]") -> None:
     """Give a model back that is there; one that could not be loaded has nothing to give back."""
     with suppress(Exception):
         loaded.result().close()

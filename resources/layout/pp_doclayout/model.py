@@ -59,16 +59,21 @@ def visible_gpus(device: str) -> int:
         return 0
 
 
+def stopped(error: BaseException) -> EngineError:
+    """What to say of a batch that raised `error`: a future of `submit` holds it."""
+    if isinstance(error, EngineError):
+        return error
+    return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
+
+
 def import_packages() -> None:
-    """Import what `load` needs. No collection of garbage goes through it, now or later."""
-    # With those of Dagster 550,000 objects. A collection takes 0.3 s, in which no thread decodes, and those beside the
-    # import a quarter of its time.
+    """Import what `load` needs."""
+    # Collections of garbage take a quarter of the time.
     gc.disable()
     try:
         from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
     finally:
         gc.enable()
-        gc.freeze()
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":

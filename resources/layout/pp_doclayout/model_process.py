@@ -1,0 +1,185 @@
+"""The layout model in a process of its own: decoded pages go there through shared memory, outputs come back by a pipe.
+
+So PyTorch and the model are imported beside what the run does meanwhile, no launch of a kernel waits for threads that
+decode pages, and all memory is given back with the process, that of the GPU's context too.
+"""
+
+import mmap
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resources.child_process import start_child
+from resources.errors import EngineError
+from resources.layout.pp_doclayout.model import Outputs, StageSeconds
+from resources.layout.pp_doclayout.preprocess import SIDE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STOP_SECONDS = 10.0
+"""For the process to end after its last batch; then it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the model is; `options` are those of `Replicas`."""
+
+    repo: str
+    revision: str
+    device: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The model takes batches: so many at once, of so many pages at most."""
+
+    under_way: int
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Pages lie in a part of the shared memory."""
+
+    part: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outputs of the batch in a part of the shared memory, or why there are none, and how the model is by now.
+
+    `seconds` are sums by stage; the other fields are those of `Replicas`.
+    """
+
+    part: int
+    outputs: Outputs | str
+    batch_size: int
+    fallbacks: list[str]
+    memory_peak: int
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """Why there is no model, in one line for a person."""
+
+    why: str
+
+
+def parts_of(descriptor: int, loaded: Loaded) -> "NDArray[np.uint8]":
+    """The shared memory as uint8 (under_way, batch_size, SIDE, SIDE, 3): a part for each batch under way."""
+    shape = (loaded.under_way, loaded.batch_size, SIDE, SIDE, 3)
+    return np.frombuffer(mmap.mmap(descriptor, int(np.prod(shape))), np.uint8).reshape(shape)
+
+
+class ModelProcess:
+    """`Replicas` in a process of its own, used like it. Raises `EngineError` when there is no model.
+
+    It is there when the model is loaded; the first passes go on. The process ends with this one.
+    """
+
+    def __init__(self, start: Start) -> None:
+        with _memory() as memory:
+            self._connection, self._process = start_child(
+                "resources.layout.pp_doclayout.model_worker:main", memory.fileno(), group=0
+            )
+            try:
+                self._connection.send(start)
+                loaded = self._connection.recv()
+            except (EOFError, OSError):
+                raise self._ended() from None
+            if isinstance(loaded, NotLoaded):
+                self._process.wait()
+                raise EngineError(loaded.why)
+            self.under_way, self.batch_size = loaded.under_way, loaded.batch_size
+            memory.truncate(self.under_way * self.batch_size * SIDE * SIDE * 3)
+            self._parts = parts_of(memory.fileno(), loaded)
+        self.fallbacks: list[str] = []
+        self.memory_peak = 0
+        self.seconds = StageSeconds()
+        self._sums: Mapping[str, float] = {}
+        self._sending = threading.Lock()
+        self._answers: dict[int, Future[Outputs]] = {}
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for part in range(self.under_way):
+            self._free.put(part)
+        self._threads = ThreadPoolExecutor(self.under_way, "layout-batch")
+        self._listener = threading.Thread(target=self._listen, name="layout-answers", daemon=True)
+        self._listener.start()
+
+    def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
+        """As `Replicas.submit`, of at most as many pages as `batch_size` was in the beginning."""
+        return self._threads.submit(self._run, pages)
+
+    def close(self) -> None:
+        """Wait for the batches under way, and end the process."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        with suppress(OSError):
+            self._connection.send(None)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join()
+        self._connection.close()
+
+    def _run(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+        part = self._free.get()
+        try:
+            for place, page in zip(self._parts[part, : len(pages)], pages, strict=True):
+                place[:] = page
+            answer = self._answers[part] = Future()
+            with self._sending:
+                self._connection.send(Batch(part, len(pages)))
+            return answer.result()
+        except OSError:
+            raise self._ended() from None
+        finally:
+            self._free.put(part)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._take(self._connection.recv())
+        except (EOFError, OSError):
+            ended = self._ended()
+        for answer in list(self._answers.values()):
+            with suppress(Exception):
+                answer.set_exception(ended)
+
+    def _take(self, answer: Answer) -> None:
+        self.batch_size, self.fallbacks, self.memory_peak = answer.batch_size, answer.fallbacks, answer.memory_peak
+        for stage, seconds in answer.seconds.items():
+            self.seconds.add(stage, seconds - self._sums.get(stage, 0.0))
+        self._sums = answer.seconds
+        waiting = self._answers.pop(answer.part)
+        if isinstance(answer.outputs, str):
+            waiting.set_exception(EngineError(answer.outputs))
+        else:
+            waiting.set_result(answer.outputs)
+
+    def _ended(self) -> EngineError:
+        """What to say of a process that has closed its pipe without being told to."""
+        code = self._process.wait()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+        hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
+        return EngineError(f"the process of the layout model ended {how}{hint}")
+
+
+def _memory() -> Any:
+    """A file that no folder has: in memory where the system can."""
+    return os.fdopen(os.memfd_create("layout-pages"), "wb") if hasattr(os, "memfd_create") else TemporaryFile()

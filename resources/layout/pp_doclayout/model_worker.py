@@ -1,0 +1,73 @@
+"""The process of the layout model: it loads the model, and runs the batches that lie in shared memory."""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from resources.errors import EngineError
+from resources.layout.pp_doclayout.model import Outputs, import_packages, load, named_devices, stopped
+from resources.layout.pp_doclayout.model_process import Answer, Batch, Loaded, NotLoaded, Start, parts_of
+from resources.printable import first_line
+
+if TYPE_CHECKING:
+    from resources.layout.pp_doclayout.replicas import Replicas
+
+
+def main(connection: Connection, memory: int) -> None:
+    """Load the model, then run batches until the other end says that there are no more, or is gone."""
+    # Ctrl-C reaches the run, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(EOFError, OSError):
+        _work(connection, memory)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # To take the interpreter down takes 0.7 s with PyTorch, and the run waits.
+    os._exit(0)
+
+
+def _work(connection: Connection, memory: int) -> None:
+    replicas = _loaded(connection.recv())
+    if isinstance(replicas, NotLoaded):
+        connection.send(replicas)
+        return
+    loaded = Loaded(replicas.under_way, replicas.batch_size)
+    connection.send(loaded)
+    parts, sending = None, threading.Lock()
+    while (batch := connection.recv()) is not None:
+        # The other end has given the memory its size before the first batch.
+        parts = parts_of(memory, loaded) if parts is None else parts
+        assert isinstance(batch, Batch)
+        made = replicas.submit(list(parts[batch.part, : batch.pages]))
+        made.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
+
+
+def _loaded(start: Start) -> "Replicas | NotLoaded":
+    from resources.layout.pp_doclayout.replicas import Replicas
+
+    try:
+        import_packages()
+        devices = named_devices(start.device)
+        return Replicas(load(start.repo, start.revision), devices, **start.options)
+    except EngineError as error:
+        return NotLoaded(str(error))
+    # Imports, a driver, memory: whatever it is, the run says it in one line, and its log has the whole.
+    except Exception as error:
+        traceback.print_exc()
+        return NotLoaded(f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}")
+
+
+def _answer(
+    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, made: "Future[Outputs]"
+) -> None:
+    error = made.exception()
+    outputs = made.result() if error is None else str(stopped(error))
+    with sending, suppress(OSError):
+        now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
+        connection.send(Answer(part, outputs, *now))

@@ -1,0 +1,217 @@
+"""PP-DocLayoutV3 in a process of its own, with a real one and a tiny checkpoint."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from resources.config.places import ROOT
+from resources.errors import EngineError
+from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.layout.regions import PageLayout
+from resources.pages.page import Page
+from resources.states import State
+from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
+from tests.support.drawn_pages import some_pages
+
+torch = pytest.importorskip("torch", reason="PP-DocLayoutV3 needs torch")
+pytest.importorskip("transformers.models.pp_doclayout_v3", reason="PP-DocLayoutV3 needs transformers 5")
+pytestmark = pytest.mark.slow
+
+SECONDS = 60.0
+"""For a process to load the tiny model on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pp_doclayout(tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture
+def make(folder: Path) -> Iterator[Callable[..., PPDocLayout]]:
+    """The resource on the CPU; what it started is gone after a test."""
+    every: list[PPDocLayout] = []
+
+    def made(**changed: Any) -> PPDocLayout:
+        plain = {"device": "cpu", "dtype": "float32", "compile": False, "batch_size": 4, "decode_threads": 2}
+        every.append(PPDocLayout(**{"repo": str(folder), **plain, **changed}))
+        return every[-1]
+
+    yield made
+    for each in every:
+        each.release()
+    until(lambda: not workers())
+
+
+def workers(of: int | None = None) -> list[psutil.Process]:
+    """The processes of layout models that a process, by default this one, has started."""
+    found = []
+    for child in psutil.Process(of).children(recursive=True):
+        with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+            found += [child] if "model_worker" in " ".join(child.cmdline()) else []
+    return found
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.05)
+
+
+def by_id(layouts: Iterator[PageLayout]) -> dict[str, PageLayout]:
+    return {layout.page_id: layout for layout in layouts}
+
+
+def counts(resource: PPDocLayout) -> dict[str, float | str]:
+    """What is not a time in the figures of its last pages."""
+    report = resource.report()
+    return {name: value for name, value in report.items() if not name.startswith(("seconds", "pages_per_second"))}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu,cpu"])
+def test_it_finds_what_the_model_finds_here(make: Callable[..., PPDocLayout], device: str) -> None:
+    pages = [*some_pages(11), Page("broken", b"no image")]
+    # In batches of the same pages, whose results are the same but for the last bits.
+    here, apart = (make(device=device, decode_threads=1, own_process=own) for own in (False, True))
+    expected, found = by_id(here.detect(pages)), by_id(apart.detect(pages))
+    assert set(found) == set(expected)
+    assert found["broken"].state is State.QUARANTINED
+    for page_id, layout in found.items():
+        same = expected[page_id]
+        assert (layout.state, layout.reason) == (same.state, same.reason)
+        assert [(region.label, region.task) for region in layout.regions] == [(r.label, r.task) for r in same.regions]
+        boxes = [[region.bbox for region in each.regions] for each in (layout, same)]
+        assert np.allclose(*boxes, atol=0.01)
+    assert counts(apart) == counts(here)
+    assert 0 < float(apart.report()["seconds_model"]) < float(apart.report()["seconds_total"]) * len(device.split(","))
+
+
+def test_one_process_serves_a_run_and_ends_with_its_last_step(make: Callable[..., PPDocLayout]) -> None:
+    resource = make()
+    resource.prepare()
+    until(workers)
+    first = by_id(resource.detect(some_pages(3)))
+    (process,) = workers()
+    assert by_id(resource.detect(some_pages(3))) == first
+    assert workers() == [process]
+    resource.release()
+    assert not process.is_running()
+
+
+def test_the_run_imports_no_torch(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from resources.layout.pp_doclayout.detector import PPDocLayout\n"
+        "from tests.support.drawn_pages import some_pages\n"
+        f"layout = PPDocLayout(repo={str(folder)!r}, device='cpu', dtype='float32', compile=False)\n"
+        "print(sorted(str(each.state) for each in layout.detect(some_pages(2))))\n"
+        "layout.release()\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    made = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert made.stdout.splitlines() == ["['ok', 'ok']", "[]"], made.stderr
+
+
+def test_a_process_that_is_killed_ends_the_step_with_its_reason_and_the_next_one_works(
+    make: Callable[..., PPDocLayout],
+) -> None:
+    resource = make(batch_size=1, decode_threads=1)
+
+    def pages() -> Iterator[Page]:
+        for number, page in enumerate(some_pages(40)):
+            if number == 20:
+                workers()[0].kill()
+            yield page
+
+    came = []
+    with pytest.raises(EngineError, match=r"process of the layout model ended by SIGKILL; .*out-of-memory killer"):
+        came.extend(resource.detect(pages()))
+    assert {layout.state for layout in came} <= {State.OK}
+    resource.release()
+    assert len(by_id(resource.detect(some_pages(2)))) == 2
+
+
+def test_one_that_is_killed_while_it_loads_says_so(make: Callable[..., PPDocLayout]) -> None:
+    resource = make()
+    resource.prepare()
+    until(workers)
+    workers()[0].kill()
+    with pytest.raises(EngineError, match="process of the layout model ended by SIGKILL"):
+        list(resource.detect(some_pages(1)))
+
+
+def test_what_keeps_the_model_from_loading_is_told_here(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"no PP-DocLayoutV3 weights in .*config\.json and model\.safetensors"):
+        list(make(repo=str(tmp_path)).detect(some_pages(1)))
+    if not torch.cuda.is_available():
+        with pytest.raises(EngineError, match="no CUDA GPU is visible here"):
+            list(make(device="cuda").detect(some_pages(1)))
+
+
+def test_nobody_waits_for_one_that_is_not_needed_after_all(make: Callable[..., PPDocLayout]) -> None:
+    resource = make()
+    resource.prepare()
+    until(workers)
+    started = time.monotonic()
+    resource.release()
+    assert time.monotonic() - started < 1
+    until(lambda: not workers())
+
+
+def test_it_ends_with_a_run_that_is_killed(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\n"
+        "from resources.layout.pp_doclayout.detector import PPDocLayout\n"
+        f"layout = PPDocLayout(repo={str(folder)!r}, device='cpu', dtype='float32', compile=False, keep_loaded=True)\n"
+        "list(layout.detect([]))\n"
+        "print('loaded', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "loaded\n"
+        (process,) = workers(run.pid)
+        run.kill()
+    until(lambda: not process.is_running())
+
+
+def test_a_package_that_cannot_be_imported_is_told_in_one_line(
+    make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "transformers.py").write_text("raise OSError('libtorch_cuda.so: cannot open\\nshared object file')\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(EngineError) as caught:
+        list(make().detect(some_pages(1)))
+    assert str(caught.value) == "the layout model cannot be loaded: OSError: libtorch_cuda.so: cannot open"
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_an_error_of_the_model_stops_the_run_with_its_reason(
+    make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import resources.layout.pp_doclayout.network as network\n"
+        "def forward(*_, **__):\n"
+        "    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+        "network.forward = forward\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    with pytest.raises(EngineError, match="the layout model stopped: RuntimeError: CUDA error: an illegal memory"):
+        list(make().detect(some_pages(2)))
