@@ -29,6 +29,7 @@ from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
+from tests.support.layouts import assert_alike, by_id  # noqa: E402
 
 if TYPE_CHECKING:
     from resources.layout.pp_doclayout.network import Raw
@@ -898,14 +899,7 @@ def test_two_replicas_find_what_one_finds(make: Callable[..., PPDocLayout]) -> N
     pages = [*some_pages(5), Page("broken", b"no image")]
     one, two = (make(batch_size=1, decode_threads=1, device=device) for device in ("cpu", "cpu, cpu"))
     expected, found = list(one.detect(pages)), list(two.detect(pages))
-    by_id = {layout.page_id: layout for layout in expected}
-    for layout in found:
-        same = by_id.pop(layout.page_id)
-        assert (layout.state, layout.reason) == (same.state, same.reason)
-        assert [(region.label, region.task) for region in layout.regions] == [(r.label, r.task) for r in same.regions]
-        boxes = [[region.bbox for region in each.regions] for each in (layout, same)]
-        assert np.allclose(*boxes, atol=0.01), "but for the last bits"
-    assert not by_id
+    assert_alike(by_id(found), by_id(expected))
     read = [layout.page_id for layout in found if layout.state is State.OK]
     assert read == [f"p{i}" for i in range(5)], "pages come out in the order in which they were decoded"
     counted = ("pages_ok", "pages_quarantined", "label_", "dropped_")

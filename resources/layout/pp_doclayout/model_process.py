@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _STOP_SECONDS = 10.0
-"""For the process to end after its last batch; then it is killed."""
+"""For the process to end when it is told to; then it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,8 @@ class ModelProcess:
         return self._threads.submit(self._run, pages)
 
     def close(self) -> None:
-        """Wait for the batches under way, and end the process."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        with suppress(OSError):
+        """End the process, whatever it is at: nobody wants the batches that are still under way."""
+        with suppress(OSError), self._sending:
             self._connection.send(None)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -135,6 +134,7 @@ class ModelProcess:
             self._process.kill()
             self._process.wait()
         self._listener.join()
+        self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
 
     def _run(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:

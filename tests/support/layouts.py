@@ -1,0 +1,22 @@
+"""Layouts of pages, compared."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from resources.layout.regions import PageLayout
+
+
+def by_id(layouts: Iterable[PageLayout]) -> dict[str, PageLayout]:
+    return {layout.page_id: layout for layout in layouts}
+
+
+def assert_alike(found: Mapping[str, PageLayout], expected: Mapping[str, PageLayout]) -> None:
+    """The same regions of the same pages, but for the last bits of their boxes, which depend on the batch."""
+    assert set(found) == set(expected)
+    for page_id, layout in found.items():
+        same = expected[page_id]
+        assert (layout.state, layout.reason) == (same.state, same.reason)
+        assert [(region.label, region.task) for region in layout.regions] == [(r.label, r.task) for r in same.regions]
+        boxes = [[region.bbox for region in each.regions] for each in (layout, same)]
+        assert np.allclose(*boxes, atol=0.01)
