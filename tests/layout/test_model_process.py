@@ -129,7 +129,6 @@ def test_a_process_that_is_killed_ends_the_step_with_its_reason_and_the_next_one
     with pytest.raises(EngineError, match=r"process of the layout model ended by SIGKILL; .*out-of-memory killer"):
         came.extend(resource.detect(pages()))
     assert {layout.state for layout in came} <= {State.OK}
-    resource.release()
     assert len(by_id(resource.detect(some_pages(2)))) == 2
 
 

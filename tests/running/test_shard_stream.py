@@ -19,7 +19,9 @@ from aiohttp import web
 
 from kopub_assets.materialize import engine_table
 from resources.errors import STOPPED, STOPPED_BY_HAND
+from resources.layout.pp_doclayout import detector
 from resources.layout.pp_doclayout.detector import PPDocLayout
+from resources.layout.pp_doclayout.model_process import ModelProcess
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 from resources.store.schemas import OCR_RESULTS
@@ -315,6 +317,55 @@ def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Pat
         labels = [count for name, count in figures.items() if name.startswith("label_")]
         assert sum(labels) == figures["regions"] == sum(figures["regions_by_label"].values())
         assert figures["seconds_decode"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="the layout model runs on PyTorch")
+def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
+    platform.engines["layout"] = PPDocLayout(
+        repo=str(save_pp_doclayout(tmp_path / "weights")),
+        device="cpu",
+        dtype="float32",
+        compile=False,
+        batch_size=1,
+        decode_threads=1,
+    )
+    loaded, answered, prepare = threading.Event(), threading.Semaphore(0), detector.prepare
+    load, take = ModelProcess.__init__, ModelProcess._take
+
+    def loading(model: ModelProcess, start: Any) -> None:
+        load(model, start)
+        loaded.set()
+
+    def counting(model: ModelProcess, answer: Any) -> None:
+        take(model, answer)
+        answered.release()
+
+    def deadly(page: Any, gpu_jpeg: bool) -> Any:
+        assert loaded.wait(SOON)
+        if page.page_id == "b_2":
+            # Both pages of the first shard are through the model.
+            assert all(answered.acquire(timeout=SOON) for _ in IDS[0])
+            for child in psutil.Process().children():
+                if "model_worker" in " ".join(child.cmdline()):
+                    child.kill()
+        return prepare(page, gpu_jpeg)
+
+    monkeypatch.setattr(ModelProcess, "__init__", loading)
+    monkeypatch.setattr(ModelProcess, "_take", counting)
+    monkeypatch.setattr(detector, "prepare", deadly)
+    result = platform.run(BEFORE, last="shard_02")
+    assert "shard_01: the process of the layout model ended by SIGKILL" in failure(result)
+    assert platform.store.has("layout_regions", "shard_00")
+    assert not platform.store.has("layout_regions", "shard_01")
+
+    monkeypatch.undo()
+    again = platform.run(BEFORE, last="shard_02")
+    assert again.success
+    assert told(again, "layout_regions")["shard_00"]["computed"] == 0
+    for shard, ids in enumerate(IDS):
+        assert platform.states("layout_regions", f"shard_0{shard}") == dict.fromkeys(ids, State.OK)
 
 
 def test_shards_without_anything_to_do_are_passed_over(tmp_path: Path):

@@ -201,6 +201,12 @@ class PPDocLayout(LayoutDetector):
                     health.add(layout)
                     self._counts[f"pages_{layout.state}"] += 1
                     yield layout
+        except EngineError:
+            # Whatever became of its process, the next shards have one that works.
+            if isinstance(self._model, ModelProcess):
+                self._model.close()
+                self._model = None
+            raise
         finally:
             self._seconds["total"] += time.perf_counter() - started
         health.check()
