@@ -36,6 +36,15 @@ def start_child(
     return ours, process
 
 
+def end_child(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Wait until a process that was told to end has ended; kill one that takes longer."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _path() -> list[str]:
     """Where this process finds modules, but for folders of packages that it finds itself.
 

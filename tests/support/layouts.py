@@ -8,7 +8,10 @@ from resources.layout.regions import PageLayout
 
 
 def by_id(layouts: Iterable[PageLayout]) -> dict[str, PageLayout]:
-    return {layout.page_id: layout for layout in layouts}
+    every = list(layouts)
+    named = {layout.page_id: layout for layout in every}
+    assert len(named) == len(every), "a page came out twice"
+    return named
 
 
 def assert_alike(found: Mapping[str, PageLayout], expected: Mapping[str, PageLayout]) -> None:

@@ -7,19 +7,19 @@ decode pages, and all memory is given back with the process, that of the GPU's c
 import mmap
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from queue import SimpleQueue
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from resources.child_process import start_child
+from resources.child_process import end_child, start_child
 from resources.errors import EngineError
 from resources.layout.pp_doclayout.model import Outputs, StageSeconds
 from resources.layout.pp_doclayout.preprocess import SIDE
@@ -47,6 +47,11 @@ class Loaded:
 
     under_way: int
     batch_size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the shared memory in bytes: a part for each batch under way, with the pages of a batch."""
+        return self.under_way, self.batch_size, SIDE, SIDE, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +85,8 @@ class NotLoaded:
 
 
 def parts_of(descriptor: int, loaded: Loaded) -> "NDArray[np.uint8]":
-    """The shared memory as uint8 (under_way, batch_size, SIDE, SIDE, 3): a part for each batch under way."""
-    shape = (loaded.under_way, loaded.batch_size, SIDE, SIDE, 3)
-    return np.frombuffer(mmap.mmap(descriptor, int(np.prod(shape))), np.uint8).reshape(shape)
+    """The shared memory as uint8 (under_way, batch_size, SIDE, SIDE, 3)."""
+    return np.frombuffer(mmap.mmap(descriptor, prod(loaded.shape)), np.uint8).reshape(loaded.shape)
 
 
 class ModelProcess:
@@ -99,13 +103,13 @@ class ModelProcess:
             try:
                 self._connection.send(start)
                 loaded = self._connection.recv()
-            except (EOFError, OSError):
+            except (EOFError, ConnectionError):
                 raise self._ended() from None
             if isinstance(loaded, NotLoaded):
                 self._process.wait()
                 raise EngineError(loaded.why)
             self.under_way, self.batch_size = loaded.under_way, loaded.batch_size
-            memory.truncate(self.under_way * self.batch_size * SIDE * SIDE * 3)
+            memory.truncate(prod(loaded.shape))
             self._parts = parts_of(memory.fileno(), loaded)
         self.fallbacks: list[str] = []
         self.memory_peak = 0
@@ -126,13 +130,9 @@ class ModelProcess:
 
     def close(self) -> None:
         """End the process, whatever it is at: nobody wants the batches that are still under way."""
-        with suppress(OSError), self._sending:
+        with suppress(ConnectionError), self._sending:
             self._connection.send(None)
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_child(self._process, _STOP_SECONDS)
         self._listener.join()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
@@ -146,7 +146,7 @@ class ModelProcess:
             with self._sending:
                 self._connection.send(Batch(part, len(pages)))
             return answer.result()
-        except OSError:
+        except ConnectionError:
             raise self._ended() from None
         finally:
             self._free.put(part)
@@ -155,11 +155,10 @@ class ModelProcess:
         try:
             while True:
                 self._take(self._connection.recv())
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             ended = self._ended()
         for answer in list(self._answers.values()):
-            with suppress(Exception):
-                answer.set_exception(ended)
+            answer.set_exception(ended)
 
     def _take(self, answer: Answer) -> None:
         self.batch_size, self.fallbacks, self.memory_peak = answer.batch_size, answer.fallbacks, answer.memory_peak
@@ -180,6 +179,6 @@ class ModelProcess:
         return EngineError(f"the process of the layout model ended {how}{hint}")
 
 
-def _memory() -> Any:
+def _memory() -> IO[bytes]:
     """A file that no folder has: in memory where the system can."""
     return os.fdopen(os.memfd_create("layout-pages"), "wb") if hasattr(os, "memfd_create") else TemporaryFile()

@@ -24,7 +24,7 @@ def main(connection: Connection, memory: int) -> None:
     """Load the model, then run batches until the other end says that there are no more, or is gone."""
     # Ctrl-C reaches the run, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, ConnectionError):
         _work(connection, memory)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -68,6 +68,6 @@ def _answer(
 ) -> None:
     error = made.exception()
     outputs = made.result() if error is None else str(stopped(error))
-    with sending, suppress(OSError):
+    with sending, suppress(ConnectionError):
         now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
         connection.send(Answer(part, outputs, *now))

@@ -8,7 +8,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from resources.child_process import start_child
+from resources.child_process import end_child, start_child
 from resources.vllm.client.handler import Handler
 from resources.vllm.client.messages import FromWorker, NewJob, Start, ToWorker, WarmUp, WorkerSettings
 from resources.vllm.client.worker_loop import run_worker
@@ -60,11 +60,7 @@ class Worker:
         if isinstance(self._runner, threading.Thread):
             self._runner.join(_STOP_SECONDS)
             return
-        try:
-            self._runner.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._runner.kill()
-            self._runner.wait()
+        end_child(self._runner, _STOP_SECONDS)
 
 
 def start_thread(make: Make, settings: WorkerSettings) -> Worker:
