@@ -10,6 +10,7 @@ import pytest
 
 from kopub_assets.materialize.dagster_assets import shown
 from kopub_assets.materialize.metadata.previews import first_markdown
+from kopub_assets.materialize.row_inputs.rows import Progress
 from resources.layout.regions import PageLayout
 from resources.pages.page import Page
 from tests.doubles.engines import OneRegionLayout
@@ -62,6 +63,14 @@ def test_a_table_says_where_it_lies_and_an_asset_where_it_is_written(platform: P
     graph = platform.definitions.resolve_asset_graph()
     (code,) = graph.get(dg.AssetKey("raw_pages")).metadata["dagster/code_references"].code_references
     assert "class RawPages" in Path(code.file_path).read_text().splitlines()[code.line_number - 1]
+
+
+def test_the_wait_for_a_model_is_no_time_of_a_row():
+    lines: list[str] = []
+    progress = Progress("layout shard_00", 1000, lines.append, iter((0.0, 11.0, 16.0, 21.0)).__next__)
+    for _ in range(3):
+        progress.step()
+    assert lines == ["layout shard_00: 1/1000", "layout shard_00: 3/1000, 5.00 s each, 4985 s to go"]
 
 
 def test_figures_have_the_digits_that_count():

@@ -104,17 +104,27 @@ class MadeShard:
 class Progress:
     """One line every few seconds while a shard is being made."""
 
-    def __init__(self, what: str, total: int, log: Callable[[str], None]) -> None:
-        self._what, self._total, self._log = what, total, log
+    def __init__(
+        self, what: str, total: int, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._what, self._total, self._log, self._clock = what, total, log, clock
         self._done = 0
-        self._started = self._reported = time.monotonic()
+        self._first = 0.0
+        self._reported = clock()
 
     def step(self) -> None:
         """Count one row as done."""
         self._done += 1
-        now = time.monotonic()
+        now = self._clock()
+        if self._done == 1:
+            self._first = now
         if now - self._reported >= _PROGRESS_SECONDS:
             self._reported = now
-            each = (now - self._started) / self._done
-            remaining = each * (self._total - self._done)
-            self._log(f"{self._what}: {self._done}/{self._total}, {each:.2f} s each, {remaining:.0f} s to go")
+            self._log(f"{self._what}: {self._done}/{self._total}{self._pace(now)}")
+
+    def _pace(self, now: float) -> str:
+        """What a row takes, and those to come; the first one may have waited for a model, so it does not count."""
+        if now == self._first:
+            return ""
+        each = (now - self._first) / (self._done - 1)
+        return f", {each:.2f} s each, {each * (self._total - self._done):.0f} s to go"
