@@ -1,10 +1,10 @@
-"""What a start need not make again: caches that outlive a server. Standard library only.
+"""What the start of a process need not make again: caches that outlive it. Standard library only.
 
 vLLM itself keeps its compiled graphs, what it found out about models, and Triton's kernels in the user's cache folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _CACHE = "~/.cache/kopub"
@@ -13,15 +13,15 @@ _BYTECODE = "PYTHONPYCACHEPREFIX"
 _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def lasting_caches(environ: Mapping[str, str], program: Path) -> dict[str, str]:
-    """Variables for a server that `program` starts, beside those that `environ` has.
+def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict[str, str]:
+    """Variables for a process that imports `packages`, given by their folders, beside those that `environ` has.
 
-    A server is six processes or more that import vLLM and PyTorch one after the other. Without compiled Python
-    files (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing) each import takes more
-    than twice as long. Python writes them beside the sources, or into the user's cache folder where it must not.
+    Without compiled Python files (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing)
+    each import of PyTorch or vLLM takes two to three times as long. Python writes them beside the sources, or into
+    the user's cache folder where it must not.
     """
     given = {_WRITE_NO_BYTECODE: ""}
-    if _BYTECODE not in environ and not _may_compile(program):
+    if _BYTECODE not in environ and not all(map(_may_compile, packages)):
         given[_BYTECODE] = _folder("bytecode")
     if _INDUCTOR not in environ:
         # The default is in /tmp, which a restart of the machine empties.
@@ -29,10 +29,9 @@ def lasting_caches(environ: Mapping[str, str], program: Path) -> dict[str, str]:
     return given
 
 
-def _may_compile(program: Path) -> bool:
-    """Whether the libraries beside a program have compiled files, or may get them."""
-    libraries = [*program.parent.parent.glob("lib/python3*/site-packages/vllm")]
-    return all(any(library.glob("__pycache__/*.pyc")) or os.access(library, os.W_OK) for library in libraries)
+def _may_compile(package: Path) -> bool:
+    """Whether a package has compiled files, or may get them."""
+    return any(package.glob("__pycache__/*.pyc")) or os.access(package, os.W_OK)
 
 
 def _folder(name: str) -> str:

@@ -2,6 +2,7 @@ import gc
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,6 +28,7 @@ import cv2  # noqa: E402
 from resources.layout.pp_doclayout import detector  # noqa: E402
 from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
+from resources.layout.pp_doclayout.replicas import Replicas  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
 from tests.support.layouts import assert_alike, by_id  # noqa: E402
@@ -383,6 +385,32 @@ def test_postprocessing_that_raises_fails_one_page(
     assert layouts["odd"].state is State.FAILED
     assert "ZeroDivisionError: odd page" in (layouts["odd"].reason or "")
     assert [layouts[f"p{i}"].state for i in range(3)] == [State.OK] * 3
+
+
+@pytest.mark.parametrize(("status", "fallbacks"), [(0, []), (304, ["pages not pinned"])])
+def test_memory_that_a_gpu_cannot_read_directly_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, status: int, fallbacks: list[str]
+) -> None:
+    asked = []
+
+    class Cudart:
+        def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+            asked.append((address, size, flags))
+            return status
+
+    options: dict[str, Any] = {"dtype": "float32", "compiled": False, "batch_size": 1, "polygons": False}
+    replicas = Replicas(pp_model.load(str(folder), ""), ["cpu"], **options)
+    memory = np.zeros((2, 1, 800, 800, 3), np.uint8)
+    replicas.pin(memory)
+    assert asked == [], "there is no GPU"
+    monkeypatch.setattr(replicas, "_devices", ("cuda",))
+    monkeypatch.setattr(torch.cuda, "cudart", Cudart)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        replicas.pin(memory)
+    assert asked == [(memory.ctypes.data, memory.nbytes, 1)]
+    assert replicas.fallbacks == fallbacks
+    replicas.close()
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(

@@ -1,6 +1,5 @@
 """Servers that start early, and side by side on one card."""
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.flags import serve_arguments
 from resources.vllm.running_servers import servers
 from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.caches import lasting_caches
 from resources.vllm.supervisor.probe import probe
 from resources.vllm.supervisor.progress import stages
 from resources.vllm.supervisor.server_state import Phase
@@ -177,21 +175,6 @@ def test_a_server_may_keep_compiled_files(
     with VLLMServer(**fields).lease():
         environments = [process.environ() for process in processes(tmp_path)]
     assert {environment["PYTHONDONTWRITEBYTECODE"] for environment in environments} == {""}
-
-
-def test_compiled_files_go_to_the_cache_where_the_libraries_are_not_writable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    program, vllm = tmp_path / "bin" / "vllm", tmp_path / "lib" / "python3.11" / "site-packages" / "vllm"
-    vllm.mkdir(parents=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    prefix = str(tmp_path / ".cache" / "kopub" / "bytecode")
-    assert lasting_caches({}, program)["PYTHONPYCACHEPREFIX"] == prefix
-    assert "PYTHONPYCACHEPREFIX" not in lasting_caches({"PYTHONPYCACHEPREFIX": "/mine"}, program)
-    (vllm / "__pycache__").mkdir()
-    (vllm / "__pycache__" / "envs.cpython-311.pyc").touch()
-    assert "PYTHONPYCACHEPREFIX" not in lasting_caches({}, program)
 
 
 # --- all GPUs of a machine ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from resources.errors import EngineError
 from resources.layout.pp_doclayout.cuda_graph import CudaGraph
 from resources.layout.pp_doclayout.preprocess import SIDE
 from resources.layout.regions import LABELS
+from resources.parallel import Begun
 from resources.printable import first_line
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
     from resources.layout.pp_doclayout.network import Raw
 
+    Pixels = Sequence[NDArray[np.uint8]] | NDArray[np.uint8]
+    """RGB pages of (SIDE, SIDE, 3) each, as one array or as several."""
+
+_FOR_EVERY_GPU = 1
+"""`cudaHostRegisterPortable`."""
 _LOADING = threading.Lock()
 """Of two networks that are loaded at once, transformers leaves tensors out."""
 ALL = "all"
@@ -66,14 +72,38 @@ def stopped(error: BaseException) -> EngineError:
     return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
 
 
-def import_packages() -> None:
-    """Import what `load` needs."""
+def import_packages(devices: Sequence[str] = ()) -> None:
+    """Import what `load` needs; CUDA begins on those of `devices` that are GPUs meanwhile, which takes a second."""
     # Collections of garbage take a quarter of the time.
     gc.disable()
     try:
+        import torch  # noqa: F401
+
+        for device in devices:
+            if device.startswith("cuda"):
+                Begun(partial(_begin_gpu, device))  # what goes wrong, loading says
         from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
     finally:
         gc.enable()
+
+
+def _begin_gpu(device: str) -> None:
+    """Have CUDA, cuDNN and cuBLAS begin on a device."""
+    import torch
+
+    one = torch.ones(8, 8, 8, 8, dtype=torch.float16, device=device)
+    torch.nn.functional.conv2d(one, one)
+    torch.matmul(one, one)
+    torch.cuda.synchronize(device)
+
+
+def pin(memory: "NDArray[np.uint8]") -> bool:
+    """Let GPUs read host memory directly; whether they can. Where not, the driver copies it first."""
+    import torch
+
+    cudart: Any = torch.cuda.cudart()
+    # CUDA keeps an error for the thread that made it: this must not be one that runs a network.
+    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU)) == 0
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
@@ -209,7 +239,8 @@ class PageModel:
         # Tuning takes 3 s, for which a run would wait, and saves 9 ms a batch: nothing where decoding is what limits.
         self._tunes = self._on_gpu and compiled
         self._tuned = not self._tunes
-        self._staging: torch.Tensor | None = None
+        self._gathered: torch.Tensor | None = None
+        self._pixels: torch.Tensor | None = None
         self._records = self._on_gpu
         self._graph: CudaGraph | None = None
         self.batch_size = batch_size
@@ -234,7 +265,7 @@ class PageModel:
 
         self._thread.shutdown(wait=True)
         del self._network, self._eager, self._run
-        self._staging = self._graph = None
+        self._gathered = self._pixels = self._graph = None
         if self._on_gpu:
             gc.collect()
             torch.cuda.empty_cache()
@@ -246,8 +277,8 @@ class PageModel:
 
         return torch.cuda.max_memory_allocated(self._device) if self._on_gpu else 0
 
-    def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
-        """Run on RGB pages of (SIDE, SIDE, 3), after the batches submitted before.
+    def submit(self, pages: "Pixels") -> "Future[Outputs]":
+        """Run on pages, after the batches submitted before.
 
         Any number of pages: more than `batch_size` take several passes. The future holds an
         `EngineError` when not even one page fits into memory.
@@ -270,7 +301,7 @@ class PageModel:
         import numpy as np
         import torch
 
-        self._all([np.zeros((SIDE, SIDE, 3), np.uint8)] * self.batch_size, StageSeconds())
+        self._all(np.zeros((self.batch_size, SIDE, SIDE, 3), np.uint8), StageSeconds())
         if not self._records:
             return
         try:
@@ -281,7 +312,7 @@ class PageModel:
         except Exception as error:
             self._fall_back("no CUDA graph", first_line(error))
 
-    def _all(self, pages: "Sequence[NDArray[np.uint8]]", seconds: StageSeconds) -> Outputs:
+    def _all(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
         import torch
 
         parts: list[Outputs] = []
@@ -306,12 +337,12 @@ class PageModel:
                 f"one page does not fit into GPU memory: free some, or use a smaller layout.dtype ({why})"
             )
         self.batch_size //= 2
-        self._staging = self._graph = None
+        self._gathered = self._pixels = self._graph = None
         self._tuned = not self._tunes
         torch.cuda.empty_cache()
         self._fall_back(f"batch halved to {self.batch_size}", why)
 
-    def _batch(self, pages: "Sequence[NDArray[np.uint8]]", seconds: StageSeconds) -> Outputs:
+    def _batch(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
         import torch
 
         n = len(pages)
@@ -332,21 +363,34 @@ class PageModel:
             seconds.add("model", computed - staged)
         return outputs
 
-    def _stage(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
+    def _stage(self, pages: "Pixels") -> "torch.Tensor":
         """Pages on the device. A compiled network and a graph take one shape only, so their last batch is padded."""
+        import numpy as np
         import torch
 
-        staging = self._staging
-        if staging is None:
+        pixels = self._pixels
+        if pixels is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
-            staging = self._staging = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
+            pixels = self._pixels = torch.zeros(shape, dtype=torch.uint8, device=self._device)
+        filled = pixels[: len(pages)]
+        host = torch.from_numpy(pages) if isinstance(pages, np.ndarray) else self._gather(pages)
+        filled.copy_(host, non_blocking=True)
+        any_shape = self._run is self._eager and self._graph is None
+        return filled if any_shape else pixels
+
+    def _gather(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
+        """Single pages as one array, which a GPU reads directly."""
+        import torch
+
+        gathered = self._gathered
+        if gathered is None:
+            shape = (self.batch_size, SIDE, SIDE, 3)
+            gathered = self._gathered = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
         # By numpy: torch would wake a thread for each core, and those decode.
-        filling = staging.numpy()
+        filling = gathered.numpy()
         for i, page in enumerate(pages):
             filling[i] = page
-        any_shape = self._run is self._eager and self._graph is None
-        filled = staging[: len(pages)] if any_shape else staging
-        return filled.to(self._device, non_blocking=True)
+        return gathered[: len(pages)]
 
     def run(self, pixels: "torch.Tensor") -> "Raw":
         """One pass over a batch on the device, uint8 (B, SIDE, SIDE, 3); B is always the same where `_stage` pads."""

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import prod
+from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ import numpy as np
 
 from resources.child_process import end_child, start_child
 from resources.errors import EngineError
+from resources.lasting_caches import lasting_caches
 from resources.layout.pp_doclayout.model import Outputs, StageSeconds
 from resources.layout.pp_doclayout.preprocess import SIDE
 
@@ -98,7 +101,7 @@ class ModelProcess:
     def __init__(self, start: Start) -> None:
         with _memory() as memory:
             self._connection, self._process = start_child(
-                "resources.layout.pp_doclayout.model_worker:main", memory.fileno(), group=0
+                "resources.layout.pp_doclayout.model_worker:main", memory.fileno(), group=0, environment=_environment()
             )
             try:
                 self._connection.send(start)
@@ -129,9 +132,15 @@ class ModelProcess:
         return self._threads.submit(self._run, pages)
 
     def close(self) -> None:
-        """End the process, whatever it is at: nobody wants the batches that are still under way."""
+        """End the process, whatever it is at: nobody wants the batches that are still under way.
+
+        Nobody waits for it either; a GPU's context alone takes 0.2 s.
+        """
         with suppress(ConnectionError), self._sending:
             self._connection.send(None)
+        threading.Thread(target=self._end, name="layout-end").start()
+
+    def _end(self) -> None:
         end_child(self._process, _STOP_SECONDS)
         self._listener.join()
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -177,6 +186,13 @@ class ModelProcess:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
         return EngineError(f"the process of the layout model ended {how}{hint}")
+
+
+def _environment() -> dict[str, str]:
+    """Of the process: what it compiles, of Python and of the model, is there for the next one."""
+    torch = find_spec("torch")
+    folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
+    return {**os.environ, **lasting_caches(os.environ, folders)}
 
 
 def _memory() -> IO[bytes]:

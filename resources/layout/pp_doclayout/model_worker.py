@@ -1,5 +1,6 @@
 """The process of the layout model: it loads the model, and runs the batches that lie in shared memory."""
 
+import gc
 import os
 import signal
 import sys
@@ -9,14 +10,19 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from resources.errors import EngineError
 from resources.layout.pp_doclayout.model import Outputs, import_packages, load, named_devices, stopped
 from resources.layout.pp_doclayout.model_process import Answer, Batch, Loaded, NotLoaded, Start, parts_of
 from resources.printable import first_line
 
+_NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")
+"""What transformers imports where it is installed, for texts and losses: a quarter of the time that imports take."""
+
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from resources.layout.pp_doclayout.replicas import Replicas
 
 
@@ -42,18 +48,23 @@ def _work(connection: Connection, memory: int) -> None:
     parts, sending = None, threading.Lock()
     while (batch := connection.recv()) is not None:
         # The other end has given the memory its size before the first batch.
-        parts = parts_of(memory, loaded) if parts is None else parts
+        if parts is None:
+            parts = parts_of(memory, loaded)
+            replicas.pin(parts)
         assert isinstance(batch, Batch)
-        made = replicas.submit(list(parts[batch.part, : batch.pages]))
+        made = replicas.submit(parts[batch.part, : batch.pages])
         made.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
 
 
 def _loaded(start: Start) -> "Replicas | NotLoaded":
     from resources.layout.pp_doclayout.replicas import Replicas
 
+    # None is Python's way to say that there is no such package.
+    sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
     try:
-        import_packages()
         devices = named_devices(start.device)
+        import_packages(devices)
+        gc.freeze()  # what is imported stays, so no collection of garbage need go through it
         return Replicas(load(start.repo, start.revision), devices, **start.options)
     except EngineError as error:
         return NotLoaded(str(error))

@@ -1,16 +1,19 @@
 """PP-DocLayoutV3 on several devices at once: a replica on each, batches to whichever is free."""
 
 import copy
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds
+from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, pin
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from resources.layout.pp_doclayout.model import Pixels
 
 
 class Replicas:
@@ -33,6 +36,7 @@ class Replicas:
             model.first_pass().add_done_callback(lambda _, model=model: self._free.put(model))
         self._threads = ThreadPoolExecutor(len(devices), "layout-replica")
         self._devices = tuple(devices)
+        self._not_pinned: list[str] = []
 
     @property
     def under_way(self) -> int:
@@ -48,7 +52,7 @@ class Replicas:
     def fallbacks(self) -> list[str]:
         """What happened on the devices, by device where there are several."""
         one = len(self._models) == 1
-        return [
+        return self._not_pinned + [
             what if one else f"{device}: {what}"
             for device, model in zip(self._devices, self._models, strict=True)
             for what in model.fallbacks
@@ -59,11 +63,17 @@ class Replicas:
         """Most bytes of memory that were allocated on one GPU at once; 0 without a GPU."""
         return max(model.memory_peak for model in self._models)
 
-    def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
+    def pin(self, memory: "NDArray[np.uint8]") -> None:
+        """Let the GPUs read what is submitted of `memory` directly."""
+        if any(device.startswith("cuda") for device in self._devices) and not pin(memory):
+            self._not_pinned = ["pages not pinned"]
+            warnings.warn("layout: pages not pinned, which is slower", RuntimeWarning, stacklevel=2)
+
+    def submit(self, pages: "Pixels") -> "Future[Outputs]":
         """As `PageModel.submit`, on the device that is free first."""
         return self._threads.submit(self._run, pages)
 
-    def _run(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+    def _run(self, pages: "Pixels") -> Outputs:
         # There are as many threads as models, so one is always free, once it has made its first pass.
         model = self._free.get()
         try:
