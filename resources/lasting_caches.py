@@ -29,6 +29,11 @@ def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict
     return given
 
 
+def beside_program(program: Path, package: str) -> list[Path]:
+    """The folder of a package in the environment that a program is of; none where it lies elsewhere."""
+    return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
+
+
 def _may_compile(package: Path) -> bool:
     """Whether a package has compiled files, or may get them."""
     return any(package.glob("__pycache__/*.pyc")) or os.access(package, os.W_OK)

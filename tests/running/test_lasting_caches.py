@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.lasting_caches import lasting_caches
+from resources.lasting_caches import beside_program, lasting_caches
 
 
 @pytest.fixture
@@ -28,6 +28,18 @@ def test_a_package_with_compiled_files_keeps_them(package: Path) -> None:
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "envs.cpython-311.pyc").touch()
     assert "PYTHONPYCACHEPREFIX" not in lasting_caches({}, [package])
+
+
+def test_a_server_s_package_is_the_one_beside_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    program, vllm = tmp_path / "bin" / "vllm", tmp_path / "lib" / "python3.11" / "site-packages" / "vllm"
+    vllm.mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    prefix = str(tmp_path / ".cache" / "kopub" / "bytecode")
+    assert lasting_caches({}, beside_program(program, "vllm"))["PYTHONPYCACHEPREFIX"] == prefix
+    (vllm / "__pycache__").mkdir()
+    (vllm / "__pycache__" / "envs.cpython-311.pyc").touch()
+    assert "PYTHONPYCACHEPREFIX" not in lasting_caches({}, beside_program(program, "vllm"))
 
 
 def test_what_the_model_is_compiled_to_outlives_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from resources.lasting_caches import lasting_caches
+from resources.lasting_caches import beside_program, lasting_caches
 from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
 from resources.vllm.supervisor.guarded import Guarded
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
@@ -167,11 +167,11 @@ class Replica:
 
     def _environment(self) -> dict[str, str]:
         # Helpers that a server calls (compilers' front ends, ninja) lie beside its program.
-        beside = Path(self._specification.command[0]).parent
+        program = Path(self._specification.command[0])
         return {
             **os.environ,
-            **lasting_caches(os.environ, beside.parent.glob("lib/python3*/site-packages/vllm")),
-            "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            **lasting_caches(os.environ, beside_program(program, "vllm")),
+            "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             **self._specification.env,
             **self._beside(),
             **({"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)} if self.gpus else {}),
