@@ -14,7 +14,7 @@ import pytest
 
 from resources.config.places import ROOT
 from resources.errors import EngineError
-from resources.layout.pp_doclayout import model_process
+from resources.layout.pp_doclayout import model_process, page_regions
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.pages.page import Page
 from resources.states import State
@@ -82,6 +82,20 @@ def test_it_finds_what_the_model_finds_here(make: Callable[..., PPDocLayout], de
     assert found["broken"].state is State.QUARANTINED
     assert counts(apart) == counts(here)
     assert 0 < float(apart.report()["seconds_model"]) < float(apart.report()["seconds_total"]) * len(device.split(","))
+
+
+def test_the_rules_for_regions_are_no_work_of_the_run(
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads that decode pages would wait for its interpreter."""
+
+    def here(*_: Any) -> Any:
+        raise AssertionError("rules are applied in the run's process")
+
+    monkeypatch.setattr(page_regions, "postprocess", here)
+    resource = make()
+    assert {layout.state for layout in resource.detect(some_pages(4))} == {State.OK}
+    assert float(resource.report()["seconds_post"]) > 0
 
 
 def test_one_process_serves_a_run_and_ends_with_its_last_step(make: Callable[..., PPDocLayout]) -> None:

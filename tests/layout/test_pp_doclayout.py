@@ -25,7 +25,7 @@ pytest.importorskip("transformers.models.pp_doclayout_v3", reason="PP-DocLayoutV
 
 import cv2  # noqa: E402
 
-from resources.layout.pp_doclayout import detector  # noqa: E402
+from resources.layout.pp_doclayout import detector, page_regions  # noqa: E402
 from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
 from resources.layout.pp_doclayout.replicas import Replicas  # noqa: E402
@@ -373,14 +373,14 @@ def test_nan_fails_its_page_and_stops_a_run_of_nothing_else(
 def test_postprocessing_that_raises_fails_one_page(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = detector.postprocess
+    original = page_regions.postprocess
 
     def odd(scores: Any, boxes: Any, votes: Any, width: int, height: int, rules: Any) -> Any:
         if width == 333:
             raise ZeroDivisionError("odd page")
         return original(scores, boxes, votes, width, height, rules)
 
-    monkeypatch.setattr(detector, "postprocess", odd)
+    monkeypatch.setattr(page_regions, "postprocess", odd)
     layouts = detect(make(), [*some_pages(3), Page("odd", png(drawing(1, 900, 333)))])
     assert layouts["odd"].state is State.FAILED
     assert "ZeroDivisionError: odd page" in (layouts["odd"].reason or "")
@@ -389,7 +389,7 @@ def test_postprocessing_that_raises_fails_one_page(
 
 @pytest.mark.parametrize(("status", "fallbacks"), [(0, []), (304, ["pages not pinned"])])
 def test_memory_that_a_gpu_cannot_read_directly_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, status: int, fallbacks: list[str]
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, status: int, fallbacks: list[str]
 ) -> None:
     asked = []
 
@@ -398,8 +398,8 @@ def test_memory_that_a_gpu_cannot_read_directly_is_told(
             asked.append((address, size, flags))
             return status
 
-    options: dict[str, Any] = {"dtype": "float32", "compiled": False, "batch_size": 1, "polygons": False}
-    replicas = Replicas(pp_model.load(str(folder), ""), ["cpu"], **options)
+    replicas = make()._load()
+    assert isinstance(replicas, Replicas)
     memory = np.zeros((2, 1, 800, 800, 3), np.uint8)
     replicas.pin(memory)
     assert asked == [], "there is no GPU"

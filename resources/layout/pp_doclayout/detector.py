@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -19,13 +19,13 @@ from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
 from resources.freed_memory import give_back, keep_blocks
 from resources.layout.base import LayoutDetector
-from resources.layout.ink import BLANK_SHARE, ink_share
-from resources.layout.pp_doclayout.health import NO_REGION, Health
+from resources.layout.pp_doclayout.health import Health
 from resources.layout.pp_doclayout.model import stopped
 from resources.layout.pp_doclayout.model_process import ModelProcess, Start
-from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, holding, make_rules, postprocess
+from resources.layout.pp_doclayout.page_regions import Found, PageRules, find_regions
+from resources.layout.pp_doclayout.postprocess import Containment, Rules, make_rules
 from resources.layout.pp_doclayout.preprocess import Prepared, prepare
-from resources.layout.regions import LABELS, PageLayout, Region, Task
+from resources.layout.regions import PageLayout
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
 from resources.parallel import Begun, bounded_map
@@ -34,13 +34,8 @@ from resources.vllm.gpus import all_gpus
 from resources.vllm.supervisor.gpu_lock import visible
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from resources.layout.pp_doclayout.model import Outputs
     from resources.layout.pp_doclayout.replicas import Replicas
 
-_REFERENCES = "reference"
 BATCHES_AHEAD = 32
 """Batches of decoded pages that may wait for the model: of 32 pages of 1.9 MB each, 2 GB. So 16 cores decode for three
 seconds while the model is loaded, and it begins with all of that."""
@@ -52,8 +47,8 @@ half of one of 16 cores was idle for it."""
 class _Running(NamedTuple):
     """A batch that was submitted to the model."""
 
-    pages: "list[Prepared]"
-    outputs: "Future[Outputs]"
+    pages: list[Prepared]
+    found: Future[list[Found]]
 
 
 class PPDocLayout(LayoutDetector):
@@ -219,7 +214,7 @@ class PPDocLayout(LayoutDetector):
         if prepared.pixels is None:
             return PageLayout(page.page_id, prepared.state, prepared.reason)
         outputs = reference(self.repo, self.revision, prepared.pixels)
-        return self._page(prepared, 0, outputs, self._rules(), tasks_by_label(self.tasks))
+        return find_regions([prepared], outputs, self._page_rules())[0].layout
 
     def take_figures(self) -> dict[str, float]:
         """Counts by label and rule, and seconds of each stage, of the pages since the last call.
@@ -290,12 +285,16 @@ class PPDocLayout(LayoutDetector):
             "polygons": self.polygons,
         }
         if self._apart:
-            return ModelProcess(Start(self.repo, self.revision, self.device, options))
+            return ModelProcess(Start(self.repo, self.revision, self.device, self._page_rules(), options))
         from resources.layout.pp_doclayout.model import load, named_devices
         from resources.layout.pp_doclayout.replicas import Replicas
 
         devices = named_devices(self.device)
-        return Replicas(load(self.repo, self.revision), devices, **options)
+        return Replicas(load(self.repo, self.revision), devices, self._page_rules(), **options)
+
+    def _page_rules(self) -> PageRules:
+        tasks = tasks_by_label(self.tasks)
+        return PageRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype)
 
     def _rules(self) -> Rules:
         try:
@@ -312,11 +311,11 @@ class PPDocLayout(LayoutDetector):
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
 
     def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        """Decode on threads, also while the model is loaded; run the model on more; post-process here."""
+        """Decode on threads, also while the model is loaded; the model and the rules run on others."""
         waiting: deque[Prepared] = deque()
         running: deque[_Running] = deque()
         most = BATCHES_AHEAD * self.batch_size
-        # Nobody takes what is decoded while a batch is post-processed, so the threads have as much to do meanwhile.
+        # Nobody takes what is decoded while the caller works on a batch, so the threads have as much to do meanwhile.
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads, self.batch_size)
         with closing(decoded):
             for page in decoded:
@@ -328,7 +327,7 @@ class PPDocLayout(LayoutDetector):
                 if self._is_loading and len(waiting) < most:
                     continue
                 self._submit(waiting, running)
-                while running and (running[0].outputs.done() or len(waiting) >= most):
+                while running and (running[0].found.done() or len(waiting) >= most):
                     first = running.popleft()
                     self._submit(waiting, running)
                     yield from self._finish(first)
@@ -343,61 +342,18 @@ class PPDocLayout(LayoutDetector):
         while len(running) < model.under_way and len(waiting) >= (1 if last else model.batch_size):
             # The model's thread may halve its batch meanwhile: then this one is larger than that.
             batch = [waiting.popleft() for _ in range(min(len(waiting), model.batch_size))]
-            running.append(_Running(batch, model.submit(_pixels(batch))))
+            pixels = [page.pixels for page in batch if page.pixels is not None]
+            running.append(_Running(batch, model.submit(batch, pixels)))
 
     def _finish(self, batch: _Running) -> Iterator[PageLayout]:
         try:
-            outputs = batch.outputs.result()
+            found = batch.found.result()
         except RuntimeError as error:
             raise stopped(error) from error
-        rules, tasks = self._rules(), tasks_by_label(self.tasks)
-        for i, page in enumerate(batch.pages):
-            started = time.perf_counter()
-            try:
-                layout = self._page(page, i, outputs, rules, tasks)
-            except Exception as error:
-                # One page must not fail the shard; its row has the reason.
-                layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
-            self._seconds["post"] += time.perf_counter() - started
+        for page, (layout, counts) in zip(batch.pages, found, strict=True):
+            self._counts.update(counts)
             self._seconds["decode"] += page.seconds
             yield layout
-
-    def _page(self, page: Prepared, i: int, outputs: "Outputs", rules: Rules, tasks: dict[str, Task]) -> PageLayout:
-        import numpy as np
-
-        scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
-        if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
-            reason = f"the model's output is not finite in {self.dtype}; use bfloat16 or float32"
-            return PageLayout(page.page_id, State.FAILED, reason)
-        found = postprocess(scores, boxes, votes, page.width, page.height, rules)
-        self._counts.update({f"dropped_{rule}": count for rule, count in found.dropped.items()})
-        if len(found) == 0:
-            return _empty(page)
-        regions = self._regions(found, page, outputs, i, tasks)
-        self._counts.update(f"label_{region.label}" for region in regions)
-        return PageLayout(page.page_id, State.OK, regions=regions)
-
-    def _regions(
-        self, found: Detections, page: Prepared, outputs: "Outputs", i: int, tasks: dict[str, Task]
-    ) -> tuple[Region, ...]:
-        from resources.layout.pp_doclayout.polygons import outline
-
-        masks = outputs.masks(i, found.queries) if outputs.mask_queries is not None else None
-        alone = ~holding(found.boxes)
-        regions = []
-        for index, (label_id, score, box) in enumerate(
-            zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
-        ):
-            label, bbox = LABELS[label_id], (box[0], box[1], box[2], box[3])
-            polygon = None
-            if masks is not None:
-                polygon = outline(masks[index], bbox, page.width, page.height, self.threshold)
-            task = tasks[label]
-            if label == _REFERENCES and task is Task.ABANDON and label not in self.tasks and alone[index]:
-                # Its entries are not regions of their own, so nothing else has their text.
-                task = Task.TEXT
-            regions.append(Region(index, label, task, score, bbox, polygon))
-        return tuple(regions)
 
 
 @contextmanager
@@ -419,22 +375,6 @@ def _threads_decode() -> Iterator[None]:
     finally:
         sys.setswitchinterval(interval)
         cv2.setNumThreads(threads)
-
-
-def _pixels(batch: Sequence[Prepared]) -> "list[NDArray[np.uint8]]":
-    return [page.pixels for page in batch if page.pixels is not None]
-
-
-def _empty(page: Prepared) -> PageLayout:
-    """A page without regions is blank only if it carries no ink."""
-    import cv2
-    import numpy as np
-
-    assert page.pixels is not None
-    ink = ink_share(np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8))
-    if ink < BLANK_SHARE:
-        return PageLayout(page.page_id, State.BLANK)
-    return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink:.2%})")
 
 
 def _close(loaded: "Begun[Replicas | ModelProcess]") -> None:

@@ -1,7 +1,8 @@
-"""The layout model in a process of its own: decoded pages go there through shared memory, outputs come back by a pipe.
+"""The layout model in a process of its own: decoded pages go there through shared memory, regions come by a pipe.
 
-So PyTorch and the model are imported beside what the run does meanwhile, no launch of a kernel waits for threads that
-decode pages, and all memory is given back with the process, that of the GPU's context too.
+So PyTorch and the model are imported beside what the run does meanwhile, neither the launch of a kernel nor the rules
+for regions share an interpreter with the threads that decode pages, and all memory is given back with the process,
+that of the GPU's context too.
 """
 
 import mmap
@@ -24,8 +25,9 @@ import numpy as np
 from resources.child_process import end_child, start_child
 from resources.errors import EngineError
 from resources.lasting_caches import lasting_caches
-from resources.layout.pp_doclayout.model import Outputs, StageSeconds
-from resources.layout.pp_doclayout.preprocess import SIDE
+from resources.layout.pp_doclayout.model import StageSeconds
+from resources.layout.pp_doclayout.page_regions import Found, PageRules
+from resources.layout.pp_doclayout.preprocess import SIDE, Prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,11 +38,12 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the model is; `options` are those of `Replicas`."""
+    """What the model is; `options` are those of `PageModel`."""
 
     repo: str
     revision: str
     device: str
+    rules: PageRules
     options: Mapping[str, Any]
 
 
@@ -59,21 +62,21 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Pages lie in a part of the shared memory."""
+    """Pages, by id with width and height, whose pixels lie in a part of the shared memory."""
 
     part: int
-    pages: int
+    pages: Sequence[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outputs of the batch in a part of the shared memory, or why there are none, and how the model is by now.
+    """What was found on the pages in a part of the shared memory, or why nothing was, and how the model is by now.
 
     `seconds` are sums by stage; the other fields are those of `Replicas`.
     """
 
     part: int
-    outputs: Outputs | str
+    found: list[Found] | str
     batch_size: int
     fallbacks: list[str]
     memory_peak: int
@@ -119,7 +122,7 @@ class ModelProcess:
         self.seconds = StageSeconds()
         self._sums: Mapping[str, float] = {}
         self._sending = threading.Lock()
-        self._answers: dict[int, Future[Outputs]] = {}
+        self._answers: dict[int, Future[list[Found]]] = {}
         self._free: SimpleQueue[int] = SimpleQueue()
         for part in range(self.under_way):
             self._free.put(part)
@@ -127,9 +130,9 @@ class ModelProcess:
         self._listener = threading.Thread(target=self._listen, name="layout-answers", daemon=True)
         self._listener.start()
 
-    def submit(self, pages: "Sequence[NDArray[np.uint8]]") -> "Future[Outputs]":
+    def submit(self, pages: Sequence[Prepared], pixels: "Sequence[NDArray[np.uint8]]") -> Future[list[Found]]:
         """As `Replicas.submit`, of at most as many pages as `batch_size` was in the beginning."""
-        return self._threads.submit(self._run, pages)
+        return self._threads.submit(self._run, pages, pixels)
 
     def close(self) -> None:
         """End the process, whatever it is at: nobody wants the batches that are still under way.
@@ -146,14 +149,14 @@ class ModelProcess:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
 
-    def _run(self, pages: "Sequence[NDArray[np.uint8]]") -> Outputs:
+    def _run(self, pages: Sequence[Prepared], pixels: "Sequence[NDArray[np.uint8]]") -> list[Found]:
         part = self._free.get()
         try:
-            for place, page in zip(self._parts[part, : len(pages)], pages, strict=True):
+            for place, page in zip(self._parts[part, : len(pages)], pixels, strict=True):
                 place[:] = page
             answer = self._answers[part] = Future()
             with self._sending:
-                self._connection.send(Batch(part, len(pages)))
+                self._connection.send(Batch(part, [(page.page_id, page.width, page.height) for page in pages]))
             return answer.result()
         except ConnectionError:
             raise self._ended() from None
@@ -175,10 +178,10 @@ class ModelProcess:
             self.seconds.add(stage, seconds - self._sums.get(stage, 0.0))
         self._sums = answer.seconds
         waiting = self._answers.pop(answer.part)
-        if isinstance(answer.outputs, str):
-            waiting.set_exception(EngineError(answer.outputs))
+        if isinstance(answer.found, str):
+            waiting.set_exception(EngineError(answer.found))
         else:
-            waiting.set_result(answer.outputs)
+            waiting.set_result(answer.found)
 
     def _ended(self) -> EngineError:
         """What to say of a process that has closed its pipe without being told to."""
@@ -192,7 +195,8 @@ def _environment() -> dict[str, str]:
     """Of the process: what it compiles, of Python and of the model, is there for the next one."""
     torch = find_spec("torch")
     folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
-    return {**os.environ, **lasting_caches(os.environ, folders)}
+    # Threads of OpenCV would wait for work at full load, on the cores of those that decode pages.
+    return {**os.environ, **lasting_caches(os.environ, folders), "OPENCV_FOR_THREADS_NUM": "1"}
 
 
 def _memory() -> IO[bytes]:

@@ -13,8 +13,10 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, cast
 
 from resources.errors import EngineError
-from resources.layout.pp_doclayout.model import Outputs, import_packages, load, named_devices, stopped
+from resources.layout.pp_doclayout.model import import_packages, load, named_devices, stopped
 from resources.layout.pp_doclayout.model_process import Answer, Batch, Loaded, NotLoaded, Start, parts_of
+from resources.layout.pp_doclayout.page_regions import Found
+from resources.layout.pp_doclayout.preprocess import Prepared
 from resources.printable import first_line
 
 _NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")
@@ -52,7 +54,9 @@ def _work(connection: Connection, memory: int) -> None:
             parts = parts_of(memory, loaded)
             replicas.pin(parts)
         assert isinstance(batch, Batch)
-        made = replicas.submit(parts[batch.part, : batch.pages])
+        pixels = parts[batch.part, : len(batch.pages)]
+        pages = [Prepared(*page, pixels[i], seconds=0.0) for i, page in enumerate(batch.pages)]
+        made = replicas.submit(pages, pixels)
         made.add_done_callback(partial(_answer, connection, sending, replicas, batch.part))
 
 
@@ -65,7 +69,7 @@ def _loaded(start: Start) -> "Replicas | NotLoaded":
         devices = named_devices(start.device)
         import_packages(devices)
         gc.freeze()  # what is imported stays, so no collection of garbage need go through it
-        return Replicas(load(start.repo, start.revision), devices, **start.options)
+        return Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
     except EngineError as error:
         return NotLoaded(str(error))
     # Imports, a driver, memory: whatever it is, the run says it in one line, and its log has the whole.
@@ -75,10 +79,10 @@ def _loaded(start: Start) -> "Replicas | NotLoaded":
 
 
 def _answer(
-    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, made: "Future[Outputs]"
+    connection: Connection, sending: threading.Lock, replicas: "Replicas", part: int, made: Future[list[Found]]
 ) -> None:
     error = made.exception()
-    outputs = made.result() if error is None else str(stopped(error))
+    found = made.result() if error is None else str(stopped(error))
     with sending, suppress(ConnectionError):
         now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
-        connection.send(Answer(part, outputs, *now))
+        connection.send(Answer(part, found, *now))

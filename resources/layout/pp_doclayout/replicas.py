@@ -1,6 +1,7 @@
-"""PP-DocLayoutV3 on several devices at once: a replica on each, batches to whichever is free."""
+"""PP-DocLayoutV3 on several devices at once: a replica on each, batches to whichever is free, regions out."""
 
 import copy
+import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,6 +9,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, pin
+from resources.layout.pp_doclayout.page_regions import Found, PageRules, find_regions
+from resources.layout.pp_doclayout.preprocess import Prepared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,10 +23,10 @@ class Replicas:
     """A `PageModel` on each of some devices, used as one: batches go to whichever is free, in their order.
 
     `network` is used up; the others run copies of it. `options` are those of `PageModel`. Their first passes begin
-    at once.
+    at once. A thread finds the regions in the outputs of a batch while the devices run the next ones.
     """
 
-    def __init__(self, network: Any, devices: Sequence[str], **options: Any) -> None:
+    def __init__(self, network: Any, devices: Sequence[str], rules: PageRules, **options: Any) -> None:
         self.seconds = StageSeconds()
         networks = [network, *(copy.deepcopy(network) for _ in devices[1:])]
         self._models = [
@@ -35,13 +38,15 @@ class Replicas:
             # They tune one after the other, and the first that has done so begins.
             model.first_pass().add_done_callback(lambda _, model=model: self._free.put(model))
         self._threads = ThreadPoolExecutor(len(devices), "layout-replica")
+        self._rules = rules
+        self._finder = ThreadPoolExecutor(1, "layout-regions")
         self._devices = tuple(devices)
         self._not_pinned: list[str] = []
 
     @property
     def under_way(self) -> int:
-        """Batches that keep every device busy: one in each, and one that waits for the first to be free."""
-        return len(self._models) + 1
+        """Batches that keep all busy: one in each device, one that waits for it, one whose regions are found."""
+        return len(self._models) + 2
 
     @property
     def batch_size(self) -> int:
@@ -69,20 +74,32 @@ class Replicas:
             self._not_pinned = ["pages not pinned"]
             warnings.warn("layout: pages not pinned, which is slower", RuntimeWarning, stacklevel=2)
 
-    def submit(self, pages: "Pixels") -> "Future[Outputs]":
-        """As `PageModel.submit`, on the device that is free first."""
-        return self._threads.submit(self._run, pages)
+    def submit(self, pages: Sequence[Prepared], pixels: "Pixels") -> Future[list[Found]]:
+        """What is found on decoded pages, by the device that is free first.
 
-    def _run(self, pages: "Pixels") -> Outputs:
+        `pixels` are those of the pages, see `PageModel.submit`. The future holds what the model raised.
+        """
+        return self._finder.submit(self._found, pages, self._threads.submit(self._run, pixels))
+
+    def _found(self, pages: Sequence[Prepared], outputs: Future[Outputs]) -> list[Found]:
+        made = outputs.result()
+        started = time.perf_counter()
+        try:
+            return find_regions(pages, made, self._rules)
+        finally:
+            self.seconds.add("post", time.perf_counter() - started)
+
+    def _run(self, pixels: "Pixels") -> Outputs:
         # There are as many threads as models, so one is always free, once it has made its first pass.
         model = self._free.get()
         try:
-            return model.submit(pages).result()
+            return model.submit(pixels).result()
         finally:
             self._free.put(model)
 
     def close(self) -> None:
         """Wait for the batches under way, and give the memory of every device back."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._finder.shutdown(wait=True, cancel_futures=True)
         for model in self._models:
             model.close()
