@@ -1,5 +1,6 @@
 """A process of this project at the other end of a pipe."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -7,6 +8,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+STOP_SECONDS = 10.0
+"""For a process to end when it is told to; then it is killed."""
 _BOOT = (
     "import sys; from importlib import import_module; from multiprocessing.connection import Connection; "
     "main, pipe, further, *sys.path = sys.argv[1:]; module, _, name = main.partition(':'); "
@@ -36,13 +39,18 @@ def start_child(
     return ours, process
 
 
-def end_child(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+def end_child(process: "subprocess.Popen[bytes]") -> None:
     """Wait until a process that was told to end has ended; kill one that takes longer."""
     try:
-        process.wait(seconds)
+        process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def how_it_ended(code: int) -> str:
+    """By which signal, or with which status, as `Popen.returncode` has it."""
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
 
 
 def _path() -> list[str]:

@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from resources import child_process
 from resources.config.places import ROOT
 from resources.errors import EngineError
-from resources.layout.pp_doclayout import model_process, page_regions
+from resources.layout.pp_doclayout import page_regions
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.pages.page import Page
 from resources.states import State
@@ -179,7 +180,7 @@ def test_nobody_waits_for_one_that_is_not_needed_after_all(make: Callable[..., P
 def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_process, "_STOP_SECONDS", 2.0)
+    monkeypatch.setattr(child_process, "STOP_SECONDS", 2.0)
     resource = make()
     assert len(by_id(resource.detect(some_pages(1)))) == 1
     (process,) = workers()
@@ -234,17 +235,27 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(
 
 
 @pytest.fixture
-def forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has every process that is started run some Python first."""
+
+    def begin(script: str) -> None:
+        (tmp_path / "sitecustomize.py").write_text(script)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+
+    return begin
+
+
+@pytest.fixture
+def forward(begins_with: Callable[[str], None]) -> Callable[[str], None]:
     """Has the network of every process that is started do something else."""
 
     def replaced(by: str) -> None:
-        (tmp_path / "sitecustomize.py").write_text(
+        begins_with(
             "import time\n"
             "import resources.layout.pp_doclayout.network as network\n"
             f"def forward(*_, **__):\n    {by}\n"
             "network.forward = forward\n"
         )
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
 
     return replaced
 
@@ -255,6 +266,18 @@ def test_an_error_of_the_model_stops_the_run_with_its_reason(
     forward("raise RuntimeError('CUDA error: an illegal memory access was encountered')")
     with pytest.raises(EngineError, match="the layout model stopped: RuntimeError: CUDA error: an illegal memory"):
         list(make().detect(some_pages(2)))
+
+
+def test_an_answer_that_cannot_be_given_is_waited_for_by_nobody(
+    make: Callable[..., PPDocLayout], begins_with: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    begins_with(
+        "from resources.layout.pp_doclayout.replicas import Replicas\n"
+        "Replicas.memory_peak = property(lambda _: [][0])\n"
+    )
+    with pytest.raises(EngineError, match="the process of the layout model ended with status 1"):
+        list(make().detect(some_pages(2)))
+    assert "IndexError" in capfd.readouterr().err
 
 
 def test_a_run_that_is_stopped_does_not_wait_for_a_batch(

@@ -405,11 +405,12 @@ def test_memory_that_a_gpu_cannot_read_directly_is_told(
     assert asked == [], "there is no GPU"
     monkeypatch.setattr(replicas, "_devices", ("cuda",))
     monkeypatch.setattr(torch.cuda, "cudart", Cudart)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         replicas.pin(memory)
     assert asked == [(memory.ctypes.data, memory.nbytes, 1)]
     assert replicas.fallbacks == fallbacks
+    assert [f"CUDA error {status}" in str(each.message) for each in warned] == [True] * len(fallbacks)
     replicas.close()
 
 

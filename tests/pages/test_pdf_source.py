@@ -322,7 +322,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
         assert list(processes.pages([path])) == [1]
     with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
-    assert answers[0] == Failed("it ended the process that read it (SIGKILL)")
+    assert answers[0] == Failed("the process that read it ended by SIGKILL")
     assert isinstance(answers[1], MadePage)
 
 

@@ -97,13 +97,13 @@ def _begin_gpu(device: str) -> None:
     torch.cuda.synchronize(device)
 
 
-def pin(memory: "NDArray[np.uint8]") -> bool:
-    """Let GPUs read host memory directly; whether they can. Where not, the driver copies it first."""
+def pin(memory: "NDArray[np.uint8]") -> int:
+    """Let GPUs read host memory directly; CUDA's error, or 0. Where they cannot, the driver copies it first."""
     import torch
 
     cudart: Any = torch.cuda.cudart()
     # CUDA keeps an error for the thread that made it: this must not be one that runs a network.
-    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU)) == 0
+    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":

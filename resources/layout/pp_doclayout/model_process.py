@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from resources.child_process import end_child, start_child
+from resources.child_process import end_child, how_it_ended, start_child
 from resources.errors import EngineError
 from resources.lasting_caches import lasting_caches
 from resources.layout.pp_doclayout.model import StageSeconds
@@ -31,9 +31,6 @@ from resources.layout.pp_doclayout.preprocess import SIDE, Prepared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_STOP_SECONDS = 10.0
-"""For the process to end when it is told to; then it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class ModelProcess:
         threading.Thread(target=self._end, name="layout-end").start()
 
     def _end(self) -> None:
-        end_child(self._process, _STOP_SECONDS)
+        end_child(self._process)
         self._listener.join()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
@@ -186,9 +183,8 @@ class ModelProcess:
     def _ended(self) -> EngineError:
         """What to say of a process that has closed its pipe without being told to."""
         code = self._process.wait()
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
-        return EngineError(f"the process of the layout model ended {how}{hint}")
+        return EngineError(f"the process of the layout model ended {how_it_ended(code)}{hint}")
 
 
 def _environment() -> dict[str, str]:

@@ -83,6 +83,11 @@ def _answer(
 ) -> None:
     error = made.exception()
     found = made.result() if error is None else str(stopped(error))
-    with sending, suppress(ConnectionError):
-        now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
-        connection.send(Answer(part, found, *now))
+    try:
+        with sending, suppress(ConnectionError):
+            now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
+            connection.send(Answer(part, found, *now))
+    except Exception:
+        # The run would wait for this answer for ever; that the process has ended, it notices.
+        traceback.print_exc()
+        os._exit(1)

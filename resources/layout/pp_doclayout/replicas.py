@@ -70,9 +70,10 @@ class Replicas:
 
     def pin(self, memory: "NDArray[np.uint8]") -> None:
         """Let the GPUs read what is submitted of `memory` directly."""
-        if any(device.startswith("cuda") for device in self._devices) and not pin(memory):
+        if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
             self._not_pinned = ["pages not pinned"]
-            warnings.warn("layout: pages not pinned, which is slower", RuntimeWarning, stacklevel=2)
+            message = f"layout: pages not pinned, which is slower: CUDA error {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def submit(self, pages: Sequence[Prepared], pixels: "Pixels") -> Future[list[Found]]:
         """What is found on decoded pages, by the device that is free first.

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 from typing import Any, Self
 
-from resources.child_process import start_child
+from resources.child_process import STOP_SECONDS, how_it_ended, start_child
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
@@ -29,8 +29,6 @@ PAGE_SECONDS = 600.0
 """Longest time for one page. Dense maps take seconds; a file that loops would hold up all others."""
 _ATTEMPTS = 2
 """How often a page is tried whose process crashed: the first time the machine may have run out of memory."""
-_STOP_SECONDS = 10.0
-"""How long a process that has closed its pipe may take to exit."""
 _MOST = 16
 """More processes are no faster: one process writes what they all make."""
 _AHEAD = 2
@@ -107,7 +105,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: tuple[Any, ...]) -> Any:
-        code = None
+        failed = Failed("nobody wants it any more")
         for _ in range(_ATTEMPTS):
             if self._cancelled:
                 break
@@ -119,9 +117,10 @@ class _Worker:
                     return Failed(f"given up after {self._seconds:,.0f} seconds")
                 return self._connection.recv()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
-            code = self.end()
-        return Failed(f"it ended the process that read it ({_death(code)})")
+                process.wait(STOP_SECONDS)
+            self.end()
+            failed = Failed(f"the process that read it ended {how_it_ended(process.wait())}")
+        return failed
 
     def cancel(self) -> None:
         """Kill the process; a thread that waits for its answer gets a `Failed`."""
@@ -129,22 +128,18 @@ class _Worker:
         if (process := self._process) is not None:
             process.kill()
 
-    def end(self) -> int | None:
-        """Kill the process, if there is one, and return its exit code."""
+    def end(self) -> None:
+        """Kill the process, if there is one."""
         if self._process is None:
-            return None
+            return
         self._connection.close()
         self._process.kill()
-        code, self._process = self._process.wait(), None
-        return code
+        self._process.wait()
+        self._process = None
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self._connection, self._process = start_child("resources.pages.documents.pool:work")
         return self._process
-
-
-def _death(code: int | None) -> str:
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
 def work(connection: Connection) -> None:

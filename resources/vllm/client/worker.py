@@ -8,14 +8,13 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from resources.child_process import end_child, start_child
+from resources.child_process import STOP_SECONDS, end_child, start_child
 from resources.vllm.client.handler import Handler
 from resources.vllm.client.messages import FromWorker, NewJob, Start, ToWorker, WarmUp, WorkerSettings
 from resources.vllm.client.worker_loop import run_worker
 
 Make = Callable[[], Handler[Any, Any, Any]]
 
-_STOP_SECONDS = 10.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 """A worker's own threads are the parallelism, so numerical libraries get none of their own."""
 
@@ -58,9 +57,9 @@ class Worker:
     def join(self) -> None:
         """Wait until a closed worker has ended; kill a process that takes too long."""
         if isinstance(self._runner, threading.Thread):
-            self._runner.join(_STOP_SECONDS)
+            self._runner.join(STOP_SECONDS)
             return
-        end_child(self._runner, _STOP_SECONDS)
+        end_child(self._runner)
 
 
 def start_thread(make: Make, settings: WorkerSettings) -> Worker:
