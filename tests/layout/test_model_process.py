@@ -15,7 +15,7 @@ import pytest
 from resources import child_process
 from resources.config.places import ROOT
 from resources.errors import EngineError
-from resources.layout.pp_doclayout import page_regions
+from resources.layout.pp_doclayout import model_process, page_regions
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.pages.page import Page
 from resources.states import State
@@ -278,6 +278,32 @@ def test_an_answer_that_cannot_be_given_is_waited_for_by_nobody(
     with pytest.raises(EngineError, match="the process of the layout model ended with status 1"):
         list(make().detect(some_pages(2)))
     assert "IndexError" in capfd.readouterr().err
+
+
+def test_a_model_that_hangs_is_killed_and_the_next_one_works(
+    make: Callable[..., PPDocLayout], forward: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = make()
+    forward("time.sleep(600)")
+    list(resource.detect([]))  # it is loaded
+    monkeypatch.setattr(model_process, "_ANSWER_SECONDS", 1.0)
+    with pytest.raises(EngineError, match="the layout model did not answer within 1 s, so its process was killed"):
+        list(resource.detect(some_pages(2)))
+    monkeypatch.undo()
+    assert len(by_id(resource.detect(some_pages(2)))) == 2
+
+
+def test_one_that_hangs_while_it_is_loaded_is_killed(
+    make: Callable[..., PPDocLayout], begins_with: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins_with(
+        "import time\n"
+        "import resources.layout.pp_doclayout.model as model\n"
+        "model.import_packages = lambda *_: time.sleep(600)\n"
+    )
+    monkeypatch.setattr(model_process, "_ANSWER_SECONDS", 1.0)
+    with pytest.raises(EngineError, match="the layout model was not loaded within 1 s, so its process was killed"):
+        list(make().detect(some_pages(2)))
 
 
 def test_a_run_that_is_stopped_does_not_wait_for_a_batch(

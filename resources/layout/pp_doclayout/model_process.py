@@ -32,6 +32,10 @@ from resources.layout.pp_doclayout.preprocess import SIDE, Prepared
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_ANSWER_SECONDS = 1800.0
+"""For the model to be loaded, and to answer a batch. Compiling takes 90 s, and three batches of 32 pages on a slow host
+a few minutes; what takes longer hangs, as a driver may."""
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -105,6 +109,8 @@ class ModelProcess:
             )
             try:
                 self._connection.send(start)
+                if not self._connection.poll(_ANSWER_SECONDS):
+                    raise self._hung("was not loaded")
                 loaded = self._connection.recv()
             except (EOFError, ConnectionError):
                 raise self._ended() from None
@@ -154,9 +160,11 @@ class ModelProcess:
             answer = self._answers[part] = Future()
             with self._sending:
                 self._connection.send(Batch(part, [(page.page_id, page.width, page.height) for page in pages]))
-            return answer.result()
+            return answer.result(_ANSWER_SECONDS)
         except ConnectionError:
             raise self._ended() from None
+        except TimeoutError:
+            raise self._hung("did not answer") from None
         finally:
             self._free.put(part)
 
@@ -179,6 +187,10 @@ class ModelProcess:
             waiting.set_exception(EngineError(answer.found))
         else:
             waiting.set_result(answer.found)
+
+    def _hung(self, what: str) -> EngineError:
+        self._process.kill()
+        return EngineError(f"the layout model {what} within {_ANSWER_SECONDS:.0f} s, so its process was killed")
 
     def _ended(self) -> EngineError:
         """What to say of a process that has closed its pipe without being told to."""

@@ -85,10 +85,9 @@ class Replicas:
     def _found(self, pages: Sequence[Prepared], outputs: Future[Outputs]) -> list[Found]:
         made = outputs.result()
         started = time.perf_counter()
-        try:
-            return find_regions(pages, made, self._rules)
-        finally:
-            self.seconds.add("post", time.perf_counter() - started)
+        found = find_regions(pages, made, self._rules)
+        self.seconds.add("post", time.perf_counter() - started)
+        return found
 
     def _run(self, pixels: "Pixels") -> Outputs:
         # There are as many threads as models, so one is always free, once it has made its first pass.
