@@ -72,6 +72,12 @@ def stopped(error: BaseException) -> EngineError:
     return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
 
 
+def fall_back(fallbacks: list[str], what: str, why: str) -> None:
+    """Note that layout goes on in a slower way, and warn of it."""
+    fallbacks.append(what)
+    warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
+
+
 def import_packages(devices: Sequence[str] = ()) -> None:
     """Import what `load` needs; CUDA begins on those of `devices` that are GPUs meanwhile, which takes a second."""
     # Collections of garbage take a quarter of the time.
@@ -250,7 +256,7 @@ class PageModel:
             try:
                 fuse_relu(self._network)
             except RuntimeError as error:
-                self._fall_back("ReLU not fused", first_line(error))
+                fall_back(self.fallbacks, "ReLU not fused", first_line(error))
 
     def _take_device(self) -> None:
         """One of several GPUs becomes the thread's own, for what names no device."""
@@ -310,7 +316,7 @@ class PageModel:
                 self._graph = CudaGraph(self._run, blank)
         # Memory, a driver, a kernel that waits for the host: whatever it is, the network runs without.
         except Exception as error:
-            self._fall_back("no CUDA graph", first_line(error))
+            fall_back(self.fallbacks, "no CUDA graph", first_line(error))
 
     def _all(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
         import torch
@@ -340,7 +346,7 @@ class PageModel:
         self._gathered = self._pixels = self._graph = None
         self._tuned = not self._tunes
         torch.cuda.empty_cache()
-        self._fall_back(f"batch halved to {self.batch_size}", why)
+        fall_back(self.fallbacks, f"batch halved to {self.batch_size}", why)
 
     def _batch(self, pages: "Pixels", seconds: StageSeconds) -> Outputs:
         import torch
@@ -438,7 +444,7 @@ class PageModel:
         except ReluNotFused as error:
             # One small convolution was tried at the start; cuDNN may still refuse another shape.
             unfuse_relu(self._network)
-            self._fall_back("ReLU not fused", first_line(error))
+            fall_back(self.fallbacks, "ReLU not fused", first_line(error))
             if self._run is not self._eager:
                 self._run = torch.compile(self._eager, dynamic=False)
             return self._forward(pixels)
@@ -447,12 +453,8 @@ class PageModel:
                 raise
             # Compilers fail in their own ways; if the network itself is at fault, eager mode raises it again.
             self._run = self._eager
-            self._fall_back("not compiled", first_line(f"{type(error).__name__}: {error}"))
+            fall_back(self.fallbacks, "not compiled", first_line(f"{type(error).__name__}: {error}"))
         return self._eager(pixels)
-
-    def _fall_back(self, what: str, why: str) -> None:
-        self.fallbacks.append(what)
-        warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
 
     def _now(self) -> float:
         """The time once the device has done what it was given."""

@@ -36,7 +36,7 @@ def main(connection: Connection, memory: int) -> None:
         _work(connection, memory)
     sys.stdout.flush()
     sys.stderr.flush()
-    # To take the interpreter down takes 0.7 s with PyTorch, and the run waits.
+    # To take the interpreter down takes 0.7 s with PyTorch, for which a run would wait when it ends.
     os._exit(0)
 
 

@@ -2,13 +2,12 @@
 
 import copy
 import time
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, pin
+from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, fall_back, pin
 from resources.layout.pp_doclayout.page_regions import Found, PageRules, find_regions
 from resources.layout.pp_doclayout.preprocess import Prepared
 
@@ -71,9 +70,7 @@ class Replicas:
     def pin(self, memory: "NDArray[np.uint8]") -> None:
         """Let the GPUs read what is submitted of `memory` directly."""
         if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
-            self._not_pinned = ["pages not pinned"]
-            message = f"layout: pages not pinned, which is slower: CUDA error {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
     def submit(self, pages: Sequence[Prepared], pixels: "Pixels") -> Future[list[Found]]:
         """What is found on decoded pages, by the device that is free first.

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 from typing import Any, Self
 
-from resources.child_process import STOP_SECONDS, how_it_ended, start_child
+from resources.child_process import end_child, how_it_ended, start_child
 from resources.errors import UndecodableImage
 from resources.pages.documents.made_page import MadePage
 from resources.pages.documents.pdf import Pdfs, is_pdf
@@ -116,8 +116,7 @@ class _Worker:
                     self.end()
                     return Failed(f"given up after {self._seconds:,.0f} seconds")
                 return self._connection.recv()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
+            end_child(process)
             self.end()
             failed = Failed(f"the process that read it ended {how_it_ended(process.wait())}")
         return failed
