@@ -15,7 +15,7 @@ KEPT := PYTHONDONTWRITEBYTECODE=
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
 
-setup: $(VENV)/.installed .env ## Virtual environment, Tesseract's language data, Dagster's home
+setup: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed_gpu) .env ## Virtual environment, language data, Dagster's home; GPU=1 adds torch and vLLM
 	@$(BIN)/python deploy/local/instance.py
 	@deploy/tessdata.sh $(BIN)/python
 
@@ -24,7 +24,7 @@ demo: setup ## Build all assets from the samples (or your indexed corpus) and sh
 	@$(BIN)/kopub status
 
 ui: setup ## The Dagster UI on http://127.0.0.1:3000
-	@PYTHONWARNINGS='ignore:Function' $(BIN)/dagster dev -w workspace.yaml
+	@$(BIN)/kopub ui
 
 test: setup ## The tests; those of the GPU engines run when torch is installed
 	$(KEPT) $(BIN)/python -m pytest $(PARALLEL)
@@ -57,9 +57,13 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' \
 		|| { echo "Python 3.11.5 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
-	@echo "Installing the locked packages into $(VENV), which takes a minute or two"
+	@echo "Installing the locked packages into $(VENV), 2 GB on disk: 1 to 4 minutes"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable . --group dev
+	@deploy/pip.sh $(BIN)/python --constraint requirements.lock --editable . --group dev
+	@touch $@
+
+$(VENV)/.installed_gpu: $(VENV)/.installed
+	@deploy/gpu.sh $(BIN)/python
 	@touch $@
 
 # Commands started without make find the same history; a DAGSTER_HOME that is exported wins.

@@ -1,5 +1,6 @@
 """The front door: what Dagster loads."""
 
+import os
 from functools import lru_cache
 
 import click
@@ -8,8 +9,10 @@ import dagster as dg
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.running import command_line
+from kopub_assets.running.launchpad import NoValues, launchable
+from kopub_assets.upgrades.reloading import profile_watch
 from kopub_assets.upgrades.sensor import with_upgrades
-from resources.config.settings import Settings, load_settings
+from resources.config.settings import Settings, load_settings, read_settings
 from resources.errors import KopubError
 from resources.printable import visible
 from resources.store.files.reachable import require_reachable
@@ -26,13 +29,14 @@ def definitions() -> dg.Definitions:
 
 @lru_cache(maxsize=1)
 def _loaded(settings: Settings) -> dg.Definitions:
-    """Dagster's commands ask six times and more, and a process has one answer."""
+    """Dagster's commands ask six times and more, and a process has one answer; a changed profile starts another."""
     if command_line.at_terminal():
         require_reachable(settings.store.url)
     loaded = definitions_of(settings)
     names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
     command_line.install(names, settings.corpus.manifest.keys)
-    return loaded
+    watch = profile_watch(settings, lambda: definitions_of(read_settings(os.environ)))
+    return dg.Definitions.merge(loaded, dg.Definitions(sensors=[watch]))
 
 
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
@@ -41,5 +45,6 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
-    common = dg.Definitions(resources=settings.resources, executor=dg.in_process_executor, jobs=[everything])
+    resources = {**launchable(settings.resources), "io_manager": NoValues()}
+    common = dg.Definitions(resources=resources, executor=dg.in_process_executor, jobs=[everything])
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)

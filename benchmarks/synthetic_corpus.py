@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.code_version import CodeVersion
-from resources.config.configured import configured
 from resources.config.settings import Settings
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
@@ -114,9 +113,7 @@ def settings_of(home: Path, seconds: float = 0.0, store: str | None = None) -> S
     profile: dict[str, Any] = {**PROFILE, "embedding": {"engine": "hashed", "dim": DIM}}
     if store is not None:
         profile["store"] = {"url": store}
-    return replace(
-        Settings.of(home, profile, "synthetic"), layout=Bands(), recognition=configured(Digests, seconds=seconds)
-    )
+    return replace(Settings.of(home, profile, "synthetic"), layout=Bands(), recognition=Digests(seconds=seconds))
 
 
 def materialize(home: Path, seconds: float = 0.0) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kopub.rows import Picture, Region, Step
 from kopub.sources.source import Place
 from resources.states import State
+from resources.texts.markdown import defused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kopub.documents import Document
     from kopub.rows import Facts
     from kopub.sources.source import Source
+    from resources.pages.origins import Origin
 
 
 class Page:
@@ -58,12 +60,12 @@ class Page:
 
     @property
     def state(self) -> State:
-        """How the page ended over all that was made of it so far."""
+        """Return the state of the page over all tables that were made."""
         return State(self._corpus.value("state", self._at))
 
     @property
     def doubt(self) -> float | None:
-        """Whether the text looks wrong: 0 fine, 1 surely wrong; None while there is no text."""
+        """Return how wrong the text looks, from 0 to 1 (surely wrong); None while there is no text."""
         return self._corpus.value("doubt", self._at)
 
     @property
@@ -93,7 +95,7 @@ class Page:
 
     @property
     def sha256(self) -> str | None:
-        """Of the encoded image, as the source holds it."""
+        """Return the SHA-256 of the encoded image in the source."""
         return self._facts.sha256
 
     @property
@@ -106,9 +108,14 @@ class Page:
         """Name of the file that the page came in."""
         return self._facts.source
 
+    @cached_property
+    def origin(self) -> "Origin | None":
+        """The file that the page comes from, as its owner knows it; None where a release does not say."""
+        return self._source.origin(self._place)
+
     @property
     def reason(self) -> str | None:
-        """Why the state is not ok, with the asset that it is of."""
+        """Return why the state is not ok, with its asset."""
         return self._facts.reason
 
     @property
@@ -118,7 +125,7 @@ class Page:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against the text, the surest first."""
+        """Return the reasons to doubt the text, the most certain first."""
         return self._facts.doubts
 
     @property
@@ -129,7 +136,7 @@ class Page:
     @property
     def markdown(self) -> str:
         """The page as markdown, with links to its pictures; empty where nothing was read."""
-        return self._texts[1]
+        return defused(self._texts[1])
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -148,7 +155,7 @@ class Page:
 
     @cached_property
     def lineage(self) -> tuple[Step, ...]:
-        """How the row of every table came to be, in the order they were made."""
+        """Return how the row of each table was made, in the order of the tables."""
         return self._source.lineage(self._place)
 
     @property

@@ -1,13 +1,22 @@
-"""`kopub.read`: a file read at once, by the assets themselves, in a home that goes with the result."""
+"""`kopub.read`: files read at once, by the assets themselves, in a home that goes with the result."""
 
+import hashlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kopub.corpus import Corpus
 from kopub.documents import Document
@@ -15,58 +24,236 @@ from kopub.sources.home import HomeSource
 from kopub_assets.graph import GRAPH
 from kopub_assets.materialize.asset import Run, ShardAsset
 from kopub_assets.materialize.checks import Problems
-from resources.config.configured import configured
 from resources.config.settings import Settings, read_settings
-from resources.errors import KopubError, SourceError
+from resources.errors import ConfigError, KopubError, SourceError
+from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.corpus import Corpus as IndexedCorpus
+from resources.pages.documents.folder import Document as File
 from resources.pages.documents.folder import find_documents
+from resources.pages.documents.made_page import Failed, PageCount
+from resources.pages.documents.pdf import DPI
+from resources.pages.documents.pool import DocumentPool
 from resources.pages.indexing import index
-from resources.printable import quoted
+from resources.printable import counted, quoted, visible
 from resources.states import LOST
 from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
 from resources.urls import is_url
+from resources.weights.fetch import require_ready
+
+TextLayers = Literal["never", "check", "prefer"]
+"""What is done with the text layers of PDFs: the values of `pdf.text_layer`."""
+Chosen = str | Iterable[int] | None
+"""Numbers of pages from 1: as `3-7` or `3,5,9-`, or one by one; None for all."""
+
+_FIRST, _MOST, _MOST_ON_A_GPU = 4, 32, 256
+"""Pages that are read together: few at first, so that something is there soon. A GPU changes models between them."""
+_HASH = 8
+"""Hex digits that tell apart two files of one name."""
+_RANGE = re.compile(r"(?P<first>[0-9]+)(?P<dash>-(?P<last>[0-9]+)?)?|-(?P<until>[0-9]+)")
+_SCHEMA = pa.schema(
+    [
+        (ID, pa.string()),
+        (IMAGE, pa.struct([(BYTES, pa.binary())])),
+        (FILE_NAME, pa.string()),
+        (PAGE_NUMBER, pa.int32()),
+        (TEXT_LAYER, pa.string()),
+        (PROBLEM, pa.string()),
+        (FAILED, pa.bool_()),
+    ]
+)
 
 
-def read(path: str | os.PathLike[str], *, profile: str | None = None) -> Document:
-    """The pages of an image or a PDF with regions, text and markdown, as the engines of a profile read them.
+def read(
+    path: str | os.PathLike[str],
+    *,
+    profile: str | None = None,
+    pages: Chosen = None,
+    text_layer: TextLayers | None = None,
+) -> Document:
+    """Read an image or a PDF now; return its pages with regions, text and markdown.
 
-    `profile` is the name or path of one, $KOPUB_PROFILE or `cpu` when left out. The assets of a corpus do the work,
-    on a corpus of this file alone; what they make is removed with the result. A page that could not be read has its
-    state and reason. Raises `KopubError`, one line: for a file that is no document, and where no page could be read.
+    `profile` is the name or path of one, $KOPUB_PROFILE or `cpu` when left out; `text_layer` stands for its
+    `pdf.text_layer`. `pages` are numbers from 1, as `range(3, 8)` or `"3-7"`. The assets of a corpus do the work, on a
+    corpus of this file alone; what they make is removed with the result. A page that could not be read has its state
+    and reason. Raises `KopubError`, one line: for a file that is no document, and where no page could be read.
     """
-    if is_url(os.fspath(path)):
-        raise SourceError(f"{quoted(os.fspath(path), 200)} is a URL: name an image or a PDF of this machine")
-    source = Path(path).expanduser().absolute()
-    _require_document(source)
-    home = Path(tempfile.mkdtemp(prefix="kopub-read-"))
+    reading = Reading([path], profile=profile, pages=pages, text_layer=text_layer)
     try:
-        settings = _settings(home, profile)
-        index(str(source), home)
-        _make(settings)
-        opened = HomeSource(home, settings.store)
-        weakref.finalize(opened, shutil.rmtree, home, ignore_errors=True)
-        (document,) = Corpus(opened).documents
-        _require_pages(document)
+        (part,) = reading.parts(at_once=reading.pages)
+        weakref.finalize(part, reading.close)
+        (document,) = Corpus(part).documents
+        require_pages([document])
     except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
+        reading.close()
         raise
     return document
 
 
-def _require_document(source: Path) -> None:
-    if not source.is_file():
-        raise SourceError(f"{quoted(str(source), 200)} is no file: name an image or a PDF")
-    for file in find_documents(source).left_out:
-        raise SourceError(f"{quoted(file.name, 200)} cannot be read: {file.reason}")
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page to read, by its number from 1; None of a file that cannot be opened, with its `problem`."""
+
+    file: File
+    number: int | None
+    problem: Failed | None = None
+
+    @property
+    def id(self) -> str:
+        suffix = self.file.path.suffix.lower()
+        return f"{self.file.id}{suffix}" if self.number is None else f"{self.file.id}_{self.number}"
 
 
-def _settings(home: Path, profile: str | None) -> Settings:
+class Reading:
+    """Files that are read in parts of some pages, each in a home of its own below a temporary folder.
+
+    `pages` is the number of pages that are to be read. What was read is there until `close`.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str | os.PathLike[str]],
+        *,
+        profile: str | None = None,
+        pages: Chosen = None,
+        text_layer: TextLayers | None = None,
+    ) -> None:
+        """Count the pages of `files`. Raises `KopubError` for a file that is no document, and for wrong `pages`."""
+        found = _documents(files)
+        wanted = _ranges(pages)
+        self._folder = Path(tempfile.mkdtemp(prefix="kopub-read-"))
+        self._processes = ExitStack()
+        try:
+            self._settings = _settings(self._folder, profile, text_layer)
+            self._pool = self._processes.enter_context(DocumentPool())
+            counts = zip(found, self._pool.count(file.path for file in found), strict=True)
+            self._pages = [page for file, count in counts for page in _chosen(file, count, wanted)]
+        except BaseException:
+            self.close()
+            raise
+        self.pages: int = len(self._pages)
+
+    def parts(self, at_once: int = 0) -> Iterator[HomeSource]:
+        """Read the pages in their order; yield each part when it is there: a few pages at first, or `at_once`.
+
+        Raises `KopubError` where the engines cannot run at all.
+        """
+        gpus = self._settings.layout.gpus + self._settings.recognition.gpus
+        most = at_once or (_MOST_ON_A_GPU if gpus else _MOST)
+        left, size = iter(self._pages), at_once or min(_FIRST, most)
+        with self._processes:
+            while pages := list(islice(left, size)):
+                yield self._part(pages)
+                size = min(2 * size, most)
+
+    def close(self) -> None:
+        """End the processes, and remove what was read."""
+        self._processes.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _part(self, pages: Sequence[_Page]) -> HomeSource:
+        home = Path(tempfile.mkdtemp(dir=self._folder))
+        source = home / "source"
+        source.mkdir(parents=True)
+        _write(source / "pages.parquet", pages, self._pool)
+        index(str(source), home)
+        store = ShardStore(url=str(home / "store"), keep_versions=0)
+        corpus = IndexedCorpus(home=str(home))
+        _make(replace(self._settings, corpus=corpus, store=store))
+        return HomeSource(home, store)
+
+
+def require_pages(documents: Sequence[Document]) -> None:
+    """Raise `SourceError` with the first reason where no page of the documents could be read."""
+    lost = [page for document in documents for page in document.pages.where(LOST)]
+    if len(lost) == sum(len(document.pages) for document in documents):
+        raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
+
+
+def _documents(files: Sequence[str | os.PathLike[str]]) -> list[File]:
+    """The files as documents; those of one name are told apart by their paths."""
+    found: dict[Path, File] = {}
+    for file in files:
+        if is_url(os.fspath(file)):
+            raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name an image or a PDF of this machine")
+        source = Path(file).expanduser().absolute()
+        if not source.is_file():
+            raise SourceError(f"{quoted(str(source), 200)} is no file: name an image or a PDF")
+        listed = find_documents(source)
+        for left_out in listed.left_out:
+            raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")
+        (found[source],) = listed.documents
+    names, ids = (Counter(getattr(file, part) for file in found.values()) for part in ("name", "id"))
+    return [
+        replace(
+            file,
+            name=file.name if names[file.name] == 1 else visible(str(source)),
+            id=file.id if ids[file.id] == 1 else f"{file.id}~{hashlib.sha256(os.fsencode(source)).hexdigest()[:_HASH]}",
+        )
+        for source, file in found.items()
+    ]
+
+
+def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
+    """The first and the last page of each range, None for the last page of its document. Raises `ConfigError`."""
+    if pages is None:
+        return None
+    ranges: list[tuple[int, int | None]]
+    if not isinstance(pages, str):
+        ranges = [(number, number) for number in sorted(set(pages))]
+    else:
+        parts = [_RANGE.fullmatch(part.strip()) for part in pages.split(",")]
+        ranges = [(int(part["first"] or 1), _last(part)) for part in parts if part]
+        ranges = ranges if all(parts) else []
+    if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
+        raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, as 3-7 or 3,5,9-")
+    return ranges
+
+
+def _last(part: re.Match[str]) -> int | None:
+    last = part["until"] or part["last"] or (None if part["dash"] else part["first"])
+    return None if last is None else int(last)
+
+
+def _chosen(file: File, made: PageCount | Failed, wanted: Sequence[tuple[int, int | None]] | None) -> list[_Page]:
+    """The pages of a file to read, by their numbers. Raises `ConfigError` where it has none of those `wanted`."""
+    if isinstance(made, Failed):
+        return [_Page(file, None, made)]
+    count = made.pages
+    numbers = range(1, count + 1)
+    if wanted is not None:
+        numbers = sorted({number for first, last in wanted for number in range(first, min(last or count, count) + 1)})
+    if not numbers:
+        raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them is asked for")
+    return [_Page(file, number) for number in numbers]
+
+
+def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
+    """Draw pages into a file of the corpus."""
+    drawn = pool.render(((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI)
+    with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
+        for page in pages:
+            made = page.problem or next(drawn)
+            failed = isinstance(made, Failed)
+            row = {
+                ID: page.id,
+                IMAGE: {BYTES: None if failed else made.data},
+                FILE_NAME: page.file.name,
+                PAGE_NUMBER: page.number,
+                TEXT_LAYER: None if failed else made.text_layer,
+                PROBLEM: f"{page.file.name}: {made.reason}" if failed else made.damage,
+                FAILED: failed and made.may_pass,
+            }
+            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
+
+
+def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
     """Those of the profile, with an empty home of their own."""
     chosen = {"KOPUB_PROFILE": profile} if profile else {}
-    settings = read_settings({**os.environ, **chosen, "KOPUB_HOME": str(home)})
-    store = ShardStore(url=str(home / "store"), keep_versions=0)
-    return replace(settings, corpus=configured(IndexedCorpus, home=str(home)), store=store)
+    layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
+    settings = read_settings({**os.environ, **chosen, **layer, "KOPUB_HOME": str(home)})
+    require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
+    return settings
 
 
 def _make(settings: Settings) -> None:
@@ -94,14 +281,3 @@ def _run(asset: ShardAsset) -> Run:
 
 def _unsaid(line: str) -> None:
     """The result says what became of each page."""
-
-
-def _require_pages(document: Document) -> None:
-    lost = list(_reasons(document))
-    if len(lost) == len(document.pages):
-        raise SourceError(lost[0])
-
-
-def _reasons(document: Document) -> Iterator[str]:
-    for page in document.pages.where(LOST):
-        yield f"{page.id} cannot be read: {page.reason}"

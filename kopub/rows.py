@@ -1,4 +1,4 @@
-"""What is known of a page, row by row."""
+"""The rows of a page: regions, steps and facts."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -23,7 +23,8 @@ class Region:
 
     `label` is the layout's (text, paragraph_title, table, ...), `task` what was to be done with it (text, table,
     formula, skip, abandon). `content` is as it was read: plain text, `<table>` HTML, LaTeX; None where the region was
-    not read, and `state` and `reason` then are those of the page.
+    not read, and `state` and `reason` then are those of the page. `origin` is who found it: recognizer, layout, or
+    text_layer for the PDF itself; None where nobody looked for a text.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Region:
     content: str | None
     state: State | None
     reason: str | None
+    origin: str | None = None
 
     @property
     def text(self) -> str:
@@ -72,7 +74,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How the row of one table came to be: its engine, model, parameters and run. What nobody recorded is None."""
+    """How the row of a table was made: engine, model, parameters and run; None for what was not recorded."""
 
     asset: str
     state: State
@@ -94,7 +96,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a page is, besides its texts; sizes are those of the upright page in pixels."""
+    """The facts of a page without its texts; sizes are in pixels of the upright page."""
 
     width: int | None
     height: int | None

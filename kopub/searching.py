@@ -9,7 +9,6 @@ from kopub.sources.home import HomeSource
 from kopub.sources.release import ReleaseSource
 from kopub.sources.release_tables import ReleaseTables
 from kopub.sources.source import Source
-from resources.config.configured import configured
 from resources.config.settings import Settings, read_settings
 from resources.embedding.base import Embedder
 from resources.fingerprints import fingerprint
@@ -37,7 +36,7 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
     if isinstance(source, HomeSource):
         settings = _settings(source.home, profile)
         place = source.corpus
-        corpus = configured(Corpus, home=str(place.home), url=place.url, cache_gb=place.cache_gb)
+        corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
         return home_searcher(settings, corpus, ShardStore(url=source.store.url), _unsaid), []
     assert isinstance(source, ReleaseSource)
     return _release_searcher(source, profile)
@@ -59,6 +58,7 @@ def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Sa
         settings.profile_name,
         corpus.folder / "search",
         check,
+        notes=settings.search.notes,
         scores=MeasuredScores(store, keys, check),
         mode=settings.search.mode,
         floor=settings.search.floor,
@@ -89,7 +89,7 @@ def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Sear
 
 
 def _fits(tables: SearchedTables, release: ReleaseSource, embedding: Embedder) -> bool:
-    """Whether the vectors of the first shard are of the engine."""
+    """Tell whether the engine made the vectors of the first shard."""
     recipe = json.loads(json.dumps([embedding.recipe()]))
     made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
     return any(json.loads(made_with)["engines"] == recipe for made_with in made)

@@ -23,7 +23,7 @@ _PLACED = [
     ("bbox", pa.list_(pa.float32(), 4)),
     ("bbox_2d", pa.list_(pa.int32(), 4)),
 ]
-REGIONS = pa.schema([*_PLACED, ("content", pa.string()), ("state", pa.string()), ("reason", pa.string())])
+REGIONS = pa.schema([*_PLACED, *((name, pa.string()) for name in ("content", "state", "reason", "origin"))])
 """A row for each region, in reading order."""
 PAGES = pa.schema(
     [

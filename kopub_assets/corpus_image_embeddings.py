@@ -18,6 +18,7 @@ class CorpusImageEmbeddings(VectorTable):
     """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
 
     table: ClassVar[Table] = TABLES.image_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"image"})
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
     parents = (RawPages,)
 

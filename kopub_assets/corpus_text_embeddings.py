@@ -10,7 +10,7 @@ from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.parsed_texts import ParsedTexts
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
-from resources.figures.notes_text import notes_text
+from resources.figures.notes import notes_text
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
@@ -23,6 +23,7 @@ class CorpusTextEmbeddings(VectorTable):
     """
 
     table: ClassVar[Table] = TABLES.text_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"text"})
     code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
     parents = (ParsedTexts, FigureNotes)
     needs: ClassVar[tuple[str, ...]] = ("figures", "notes")

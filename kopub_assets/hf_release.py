@@ -1,13 +1,12 @@
 """The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
@@ -19,6 +18,7 @@ from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.metadata.costs import Account
+from kopub_assets.materialize.metadata.previews import Link
 from kopub_assets.materialize.metadata.provenance import footer_of
 from kopub_assets.materialize.row_inputs.rows import Work
 from kopub_assets.ocr_results import OcrResults
@@ -29,19 +29,23 @@ from kopub_assets.running.progress import watcher
 from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.errors import GateClosed, SourceError, StoreError
-from resources.pages.corpus import Corpus
-from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
+from resources.evaluation.runs.comparison import headline_changes as reading_changes
+from resources.pages.origins import origins
+from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from resources.release.card.describe import describe
 from resources.release.card.fitness import fitness
 from resources.release.dataset.part_paths import CONFIGS
-from resources.release.dataset.released_files import list_parts
+from resources.release.dataset.released_files import INCOMPLETE, Inventory, list_parts
 from resources.release.hub.publishing import publish
 from resources.release.hub.repository import Pushed
 from resources.release.local import LocalRelease
+from resources.release.place import require_place
 from resources.release.published import publish_to
 from resources.release.replacing import on_this_machine, replace
 from resources.release.verify import verify
-from resources.states import LOST
+from resources.resource import Resource
+from resources.retrieval.comparison import headline_changes as finding_changes
+from resources.scores.summary import change_lines, pages_by_state
 from resources.store import schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.footer_cache import FooterCache
@@ -51,6 +55,12 @@ from resources.store.table_source import SOURCE
 
 EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")
 VERIFIED = Check("verified", "Files, hashes, counts, columns and joins are right, and it loads.")
+WHOLE = Check(
+    "corpus_is_whole",
+    "No page of the corpus is lost or read in part, reading and finding got no worse, and no gate is closed. Its "
+    "sentence counts every page of the corpus once.",
+    blocking=False,
+)
 PUBLISH_TAG = "kopub/publish"
 """Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
 
@@ -59,7 +69,7 @@ def _unchecked(folder: Path) -> None:
     """For a release that is looked at when it is in place."""
 
 
-class Publishing(dg.Config):
+class Publishing(Resource):
     """Whether a run also pushes the release to the repository that the profile configures."""
 
     push: bool = Field(default=False, description="Push the release to hub.repo when it is made.")
@@ -75,7 +85,9 @@ class HfRelease(ShardAsset):
     """
 
     table: ClassVar[Table] = RELEASED_FILES
-    code_version: ClassVar[CodeVersion] = CodeVersion("hf_release", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "hf_release", {1: "the first release", 2: "pages say which file of their owner's they come from"}
+    )
     parents = (
         RawPages,
         LayoutRegions,
@@ -94,13 +106,14 @@ class HfRelease(ShardAsset):
         "layout", "recognition", "embedding", "notes", "figures", "hub", "gates", "profile",
     )  # fmt: skip
     kinds: ClassVar[frozenset[str]] = frozenset({"huggingface"})
-    checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED)
-    config: ClassVar[type[dg.Config] | None] = Publishing
+    checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED, WHOLE)
+    config: ClassVar[type[Resource] | None] = Publishing
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         super().__init__(resources)
         self._made: dict[str, dict[str, str]] = {}
         """By shard, the hashes of the files that this run released."""
+        self._is_placed = False
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
@@ -108,6 +121,7 @@ class HfRelease(ShardAsset):
 
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
+        self._require_place()
         with self.store.exclusive(self.name, shard), self.store.fetched_once():
             stamp = self.provenance(shard)
             tables = self._tables(shard)
@@ -145,9 +159,14 @@ class HfRelease(ShardAsset):
                 raise GateClosed("; ".join(found))
 
         about = self.replace_release(run.log, run.warn, verified)
-        closed = fitness(list_parts(self.engine.root), about).closed
+        inventory = list_parts(self.engine.root)
+        fit = fitness(inventory, about)
         for made in finished.values():
-            made.metadata["keeps_it_off_the_hub"] = "; ".join(closed) or "nothing"
+            made.metadata["keeps_it_off_the_hub"] = "; ".join(fit.closed) or "nothing"
+        # Who never publishes needs no licence to do it.
+        self._conclude(
+            run, finished, inventory, about, fit.closed if self.resources["hub"].repo else fit.closed_by_quality
+        )
         if self.engine.url is not None:
             published = publish_to(self.engine.url, self.engine.root, run.log)
             for made in finished.values():
@@ -161,14 +180,42 @@ class HfRelease(ShardAsset):
         for made in finished.values():
             made.metadata.update(_push(pushed))
 
+    def _conclude(
+        self,
+        run: Run,
+        finished: Mapping[str, Finished],
+        inventory: Inventory,
+        about: ReleaseDescription,
+        closed: Sequence[str],
+    ) -> None:
+        """Say in the log, the metadata and a check how the corpus stands at the end of the run."""
+        states: Counter[str] = Counter()
+        for part in inventory["pages"]:
+            states.update(part.summary["ended"])
+        doubtful = sum(part.summary["doubtful"] for part in inventory["pages"])
+        pages = pages_by_state(states, self.corpus.manifest.rows - states.total(), doubtful)
+        reading = [change for scores in about.reading for change in reading_changes(scores)]
+        finding = [] if about.scores is None else finding_changes(about.scores)
+        worse = any(change.verdict == "worse" for change in (*reading, *finding))
+        lines = [pages, *change_lines(reading, finding), *(f"gate closed: {line}" for line in closed)]
+        for line in lines:
+            run.log(line)
+        for made in finished.values():
+            made.metadata["pages_of_the_corpus"] = pages
+        lost = any(states[state] for state in INCOMPLETE)
+        run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
+        watcher().judged(closed)
+
     def replace_release(
         self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _unchecked
     ) -> ReleaseDescription:
         """Make the release whole of the shared tables, and put it in place once `check` raises nothing; what it says.
 
         A shard that another node released is made here from its tables, once all shards are released somewhere.
-        Raises `StoreError` and what `check` raises; the release before stays then.
+        Raises `ConfigError` where the release may not be written, `StoreError`, and what `check` raises; the release
+        before stays then.
         """
+        self._require_place()
         keys = self.corpus.manifest.keys
         footers = FooterCache(self.store).tables(self.name)
         files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
@@ -181,6 +228,12 @@ class HfRelease(ShardAsset):
         about = self.about({shard: footers[shard].made_from for shard in files if shard in released})
         replace(self.engine, about, files, check)
         return about
+
+    def _require_place(self) -> None:
+        """Look once in a run whether the release may be written where the settings say. Raises `ConfigError`."""
+        if not self._is_placed:
+            require_place(self.engine, self.corpus, self.store.url)
+            self._is_placed = True
 
     def _bring_in(self, shard: str, log: Callable[[str], None], warn: Callable[[str], None]) -> dict[str, str]:
         """Stage the files of a shard that another node released; those that its table of released files has."""
@@ -206,10 +259,13 @@ class HfRelease(ShardAsset):
 
     def _tables(self, shard: str) -> ReleaseInput:
         runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
-        return ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys())
+        origin = origins(self.corpus.manifest, shard)
+        return ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys(), origin)
 
     def _stage(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
-        with _page_images(self.corpus, shard, tables.raw_pages, self.engine.page_images) as images:
+        if not self.engine.page_images:
+            return self.engine.staged.publish(shard, tables)
+        with page_images(self.corpus, shard, tables.raw_pages) as images:
             return self.engine.staged.publish(shard, tables, images)
 
     def _problem(self, shard: str, tables: ReleaseInput) -> str | None:
@@ -240,22 +296,6 @@ class HfRelease(ShardAsset):
         return {asset: self.resources[section] for asset, section in sections.items() if section}
 
 
-@contextmanager
-def _page_images(corpus: Corpus, shard: str, raw_pages: pa.Table, wanted: bool) -> Iterator[PageImages | None]:
-    """The images of the pages by their ids, straight from the source shard; the release checks their hashes."""
-    if not wanted:
-        yield None
-        return
-    pages = {page["page_id"]: page for page in raw_pages.select(["page_id", "page_idx", "sha256", "state"]).to_pylist()}
-    with corpus.reader(shard) as source:
-
-        def image(page_id: str) -> bytes | memoryview | None:
-            page = pages[page_id]
-            return None if page["state"] in LOST else source.page(page_id, page["page_idx"], page["sha256"]).data
-
-        yield image
-
-
 def _files(files: list[ReleasedFile], changed: int) -> Metadata:
     return {
         "dagster/row_count": sum(file.rows or 0 for file in files),
@@ -263,15 +303,13 @@ def _files(files: list[ReleasedFile], changed: int) -> Metadata:
         "computed": changed,
         "kept": len(files) - changed,
         "bytes": sum(file.bytes for file in files),
-        "files": dg.MetadataValue.table(
-            [dg.TableRecord({"path": f.path, "rows": f.rows or 0, "bytes": f.bytes}) for f in files]
-        ),
+        "files": [{"path": f.path, "rows": f.rows or 0, "bytes": f.bytes} for f in files],
     }
 
 
 def _push(pushed: Pushed) -> Metadata:
     return {
-        "commit": dg.MetadataValue.url(pushed.url),
+        "commit": Link(pushed.url),
         "pushed_files": pushed.difference.files,
         "pushed_bytes": pushed.difference.bytes,
         "tag": pushed.tag or "none: the release lacks shards of the corpus",

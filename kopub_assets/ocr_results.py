@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.layout_regions import LayoutRegions
@@ -20,10 +19,12 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.config.choices.pdf import Pdf
 from resources.layout.regions import Region, Task
+from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.base import Recognizer
-from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown
+from resources.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
 from resources.recognition.read_regions import KINDS
 from resources.recognition.readings import Origin, PageReading, second_tries
+from resources.resource import Resource
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
@@ -47,8 +48,8 @@ class _Given:
 class OcrResults(EngineTable):
     """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
 
-    A text that layout has found already is taken as it is, unless the engine's `reread` names its task; where the
-    profile prefers the text layers of PDFs, so is what a sound one says of a region.
+    A text that layout has found already is taken as it is, unless the engine's `reread` names its task. Where the
+    profile prefers the text layers of PDFs, so is what a sound one says of a text region, as long as readings agree.
     A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
     """
 
@@ -57,8 +58,8 @@ class OcrResults(EngineTable):
     parents = (RawPages, LayoutRegions)
     engine_section: ClassVar[str | None] = "recognition"
     engine: Recognizer
-    needs: ClassVar[tuple[str, ...]] = ("pdf",)
-    config: ClassVar[type[dg.Config] | None] = RetryPartial
+    needs: ClassVar[tuple[str, ...]] = ("pdf", "layout")
+    config: ClassVar[type[Resource] | None] = RetryPartial
     reads_regions_of = LayoutRegions
 
     def __init__(self, resources: Any) -> None:
@@ -67,6 +68,12 @@ class OcrResults(EngineTable):
         self._counted: dict[str, Mapping[str, float]] = {}
         pdf: Pdf = resources["pdf"]
         self._prefers_layers = pdf.is_preferred
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The step from boxes to outlines, for layouts that have some."""
+        cuts = getattr(self.resources["layout"], "polygons", False)
+        return {"layout.polygons": "regions are cut out by their outlines"} if cuts else {}
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         return text_layer_settings(self.corpus, shard, "prefer") if self._prefers_layers else {}
@@ -94,9 +101,20 @@ class OcrResults(EngineTable):
                 page = source.page(row.id, row.known["page_idx"], row.given.sha256)
                 known = known_texts(regions, reread)
                 if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
-                    texts = taken(layer, regions)
-                    known |= {index: KnownText(text, Origin.TEXT_LAYER) for index, text in texts.items()}
-                yield PageToRead(page, regions, known)
+                    yield self._with_layer(PageToRead(page, regions, known), layer)
+                else:
+                    yield PageToRead(page, regions, known)
+
+    def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
+        """A page with what its layer says; what layout has read proves the layer, else samples do."""
+        found = taken(layer, page.regions, self.engine.expected_scripts)
+        texts = {index: KnownText(text, Origin.TEXT_LAYER) for index, text in found.texts.items()}
+        known = {
+            index: texts[index] if index in texts and agree(texts[index].content, text.content) else text
+            for index, text in page.known.items()
+        }
+        claimed = {index: text for index, text in texts.items() if index not in known}
+        return replace(page, known=known, claimed=claimed, samples=found.samples if claimed else ())
 
     def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
         return read_unknown(self.engine.read, inputs)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.asset import Metadata
@@ -18,6 +17,7 @@ from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.config.choices.pdf import Pdf
+from resources.layout.tasks import PICTURES
 from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts
 from resources.recognition.readings import RegionText
@@ -57,7 +57,14 @@ class ParsedTexts(RowTable):
     """
 
     table: ClassVar[Table] = TABLES.texts
-    code_version: ClassVar[CodeVersion] = CodeVersion("parsed_texts", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "parsed_texts",
+        {
+            1: "the first release",
+            2: "pages of pictures, of ink without text, and of signs alone are doubted",
+            3: "a doubt about repeated text says that print may repeat, too",
+        },
+    )
     parents = (RawPages, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("recognition", "pdf")
     checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
@@ -97,7 +104,7 @@ class ParsedTexts(RowTable):
             found = doubts(text, boxes_of(page.given.regions), self._scripts)
             compared: Row = {}
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
-                compared, differs = _compared(layer, readings, page.given.regions)
+                compared, differs = _compared(layer, readings, page.given.regions, self._scripts)
                 found = by_weight([*found, *differs])
             yield (
                 page.id,
@@ -121,7 +128,7 @@ class ParsedTexts(RowTable):
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         wrong = doubtful(table)
         records = [
-            dg.TableRecord({"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)})
+            {"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)}
             for page in wrong[:_SHOWN]
         ]
         return {
@@ -130,13 +137,15 @@ class ParsedTexts(RowTable):
             "doubtful": len(wrong),
             "doubtful_share": len(wrong) / table.num_rows if table.num_rows else 0.0,
             **layer_figures(table),
-            **({"doubtful_pages": dg.MetadataValue.table(records)} if records else {}),
+            **({"doubtful_pages": records} if records else {}),
         }
 
 
-def _compared(layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row]) -> tuple[Row, list[Doubt]]:
+def _compared(
+    layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
+) -> tuple[Row, list[Doubt]]:
     """The columns of a page with a text layer, and what the layer says against its reading."""
-    if (reason := unsound(layer)) is not None:
+    if (reason := unsound(layer, scripts)) is not None:
         return {"text_layer": UNSOUND, "text_layer_reason": reason}, []
     scale = (layer.width / 1000, layer.height / 1000) * 2
     boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
@@ -145,7 +154,7 @@ def _compared(layer: TextLayer, readings: Sequence[RegionText], regions: Sequenc
 
 
 def boxes_of(regions: Iterable[Row]) -> list[Box]:
-    """The regions of a page that were read, as rows of the readings hold them."""
+    """The regions of a page but those that failed or were left out on purpose, as rows of the readings hold them."""
     return [
         Box(
             region["native_label"],
@@ -153,9 +162,11 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
             len("".join(region["content"].split())),
             region["finish_reason"] == "length",
             _is_unsure(region),
+            picture=region["finish_reason"] == "skipped",
         )
         for region in regions
-        if region["finish_reason"] != "skipped" and region["state"] != State.FAILED
+        if region["state"] != State.FAILED
+        and (region["finish_reason"] != "skipped" or region["native_label"] in PICTURES)
     ]
 
 

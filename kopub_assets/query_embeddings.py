@@ -24,6 +24,7 @@ class QueryEmbeddings(VectorTable):
     """
 
     table: ClassVar[Table] = TABLES.query_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"query"})
     code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
 
     def prepare(self) -> None:

@@ -30,11 +30,14 @@ class RawPages(RowTable):
     """Every page of the source shard, in its order: id, document, SHA-256 of the encoded bytes, format and size.
 
     The images stay in the source file, memory-mapped. A page whose id, row or bytes cannot be used
-    is quarantined with the reason.
+    is quarantined with the reason; one whose picture lost a part is `partial`, and the rest of it is read. One that
+    could not be made of its document is failed until it is indexed again.
     """
 
     table: ClassVar[Table] = TABLES.pages
-    code_version: ClassVar[CodeVersion] = CodeVersion("raw_pages", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "raw_pages", {1: "the first release", 2: "a JPEG that its decoder calls damaged is partial"}
+    )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
 
     def source(self, shard: str) -> str:
@@ -58,8 +61,10 @@ class RawPages(RowTable):
                 "text_layer_id": row.text_layer_id,
                 "source": row.source,
             }
-            settled = {"state": State.QUARANTINED, "reason": row.problem} if row.problem else None
-            yield RowSpec(row.page_id, [self.own_recipe, sha256, row.text_layer_id], known, settled=settled)
+            lost = State.FAILED if row.failed else State.QUARANTINED
+            settled = {"state": lost, "reason": row.problem} if row.problem else None
+            made_from = [self.own_recipe, sha256, row.text_layer_id]
+            yield RowSpec(row.page_id, made_from, known, settled=settled, partial=row.damage)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
@@ -82,5 +87,13 @@ def _inspected(source: PageReader, page: RowSpec) -> tuple[str, Row]:
     try:
         info = inspect(source.page(page.id, page.known["page_idx"], page.known["sha256"]).data)
     except UndecodableImage as error:
-        return page.id, {"state": State.QUARANTINED, "reason": str(error)}
-    return page.id, {"format": info.format, "width": info.width, "height": info.height, "state": State.OK}
+        return page.id, {"state": error.state, "reason": str(error)}
+    damage = info.damage and f"the image is damaged: {info.damage}"
+    state = State.PARTIAL if damage else State.OK
+    return page.id, {
+        "format": info.format,
+        "width": info.width,
+        "height": info.height,
+        "state": state,
+        "reason": damage,
+    }

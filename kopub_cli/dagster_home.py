@@ -1,11 +1,32 @@
 """Where Dagster keeps its history: $DAGSTER_HOME, with the platform's settings where it has none of its own."""
 
+import os
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
 
 from resources.errors import ConfigError, StoreError
 
+if TYPE_CHECKING:
+    import dagster as dg
+
 _SETTINGS = Path(__file__).resolve().parent.parent / "deploy" / "local" / "dagster.yaml"
+_DONE = ".databases_made"
+
+
+def instance_at(home: Path) -> "dg.DagsterInstance":
+    """Return the instance of $DAGSTER_HOME, or of a folder in the home where that is not set."""
+    import dagster as dg
+
+    named = os.environ.get("DAGSTER_HOME")
+    folder = Path(named).expanduser() if named else home.resolve() / ".dagster"
+    if not named and not folder.exists():
+        typer.echo(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
+    os.environ["DAGSTER_HOME"] = str(prepared(folder))
+    return dg.DagsterInstance.get()
 
 
 def prepared(folder: Path) -> Path:
@@ -26,3 +47,21 @@ def prepared(folder: Path) -> Path:
 
         raise StoreError(cannot_write(folder, error)) from error
     return folder
+
+
+def make_databases(folder: Path) -> None:
+    """Make the databases of the Dagster home `folder`, once.
+
+    Dagster makes them when the first process needs them, and two that do so at the same moment fail.
+    """
+    from filelock import FileLock
+
+    with FileLock(folder / f"{_DONE}.lock"):
+        if (folder / _DONE).exists():
+            return
+        # Slow to load, and every `make` comes by here.
+        import dagster as dg
+
+        with dg.DagsterInstance.from_config(str(folder)) as instance, redirect_stdout(None):
+            instance.upgrade()
+        (folder / _DONE).touch()

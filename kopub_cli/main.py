@@ -1,6 +1,7 @@
 """The `kopub` command line."""
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,17 +11,19 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
+from kopub_cli.display.console import say
 from kopub_cli.give import export, publish, verify
 from kopub_cli.judge import costs, diff, doubts, evaluate
 from kopub_cli.look import browse, lineage, read, search, status
-from kopub_cli.machine import doctor, profile, pull, serve
-from kopub_cli.make import index, plan, run
-from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError
+from kopub_cli.machine import doctor, profile, profiles, pull, serve, ui
+from kopub_cli.make import index, plan, run, sources
+from kopub_cli.profile_option import ProfileCommand
+from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand
 from resources.printable import visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
-"""Commands that go on where they were stopped."""
+"""Commands that resume where they were stopped."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,14 +46,14 @@ def kopub(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which release this is.")
     ] = False,
 ) -> None:
-    """Make text and vectors of pages, search them, see where they come from, release them."""
+    """Turn PDFs and scans into searchable text, markdown and vectors, and release them as a dataset."""
 
 
 _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
     "Make",
     "Look",
     "Judge and compare",
-    "Give away",
+    "Export and publish",
     "The machine",
 )
 """The panels of `kopub --help`; panels and the commands in them come in the order of work."""
@@ -63,13 +66,15 @@ def _prose(command: Callable[..., None]) -> str:
 
 for panel, commands in (
     (_MAKE, (run.run, index.index, plan.plan)),
-    (_LOOK, (status.status, search.search, browse.browse, read.read, lineage.lineage, index.shards)),
+    (_LOOK, (status.status, search.search, browse.browse, ui.ui, read.read, lineage.lineage, index.shards)),
     (_JUDGE, (doubts.doubts, evaluate.evaluate, diff.diff, costs.costs)),
     (_GIVE, (export.export, publish.publish, verify.verify)),
-    (_MACHINE, (doctor.doctor, pull.pull, profile.profile)),
+    (_MACHINE, (doctor.doctor, profiles.profiles, pull.pull, profile.profile)),
 ):
     for command in commands:
-        app.command(rich_help_panel=panel, help=_prose(command))(command)
+        reads_one = command not in (profiles.profiles, verify.verify)
+        app.command(cls=ProfileCommand if reads_one else None, rich_help_panel=panel, help=_prose(command))(command)
+app.add_typer(sources.app, name="sources", rich_help_panel=_MAKE)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
@@ -78,6 +83,8 @@ def main() -> None:
     load_dotenv(_ENV)
     try:
         app()
+    except StoppedByHand as stopped:
+        _end(visible(str(stopped)), STOPPED_BY_HAND)
     except KopubError as error:
         _end(f"Error: {visible(str(error))}", 1)
     except SystemExit as ended:
@@ -86,10 +93,27 @@ def main() -> None:
         raise
     except Exception as error:
         # Libraries of object stores have errors of their own: ask the store what is the matter.
-        problem = _problem_with_store()
+        problem = _problem_with_files(error) or _problem_with_store()
         if problem is None:
             raise
         _end(f"Error: {visible(problem)}", 1, error)
+
+
+def _problem_with_files(error: Exception) -> str | None:
+    """What a person can do about a file that cannot be used, or about a damaged history of Dagster."""
+    if isinstance(error, OSError) and error.filename:
+        said = error.strerror or type(error).__name__
+        return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"
+    if "sqlalchemy" in sys.modules:
+        from sqlalchemy.exc import DatabaseError
+
+        if isinstance(error, DatabaseError):
+            home = os.environ.get("DAGSTER_HOME", ".dagster")
+            return (
+                f"Dagster's history in {home} cannot be used ({error.orig}): move that folder away and run "
+                "again; tables and releases do not lie there"
+            )
+    return None
 
 
 def _problem_with_store() -> str | None:
@@ -104,5 +128,5 @@ def _problem_with_store() -> str | None:
 
 
 def _end(line: str, status: int, error: Exception | None = None) -> NoReturn:
-    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+    say(Console(stderr=True), line)
     raise SystemExit(status) from error

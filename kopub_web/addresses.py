@@ -49,6 +49,10 @@ class Addresses:
         """A region that is cut out of the picture of its page."""
         return _address("/figure", {"id": page_id, "region": region})
 
+    def markdown(self, page_id: str) -> str:
+        """A page's markdown as a file."""
+        return _address("/markdown", {"id": page_id})
+
     def static(self, name: str) -> str:
         return _address(f"{STATIC}/{name}", {"of": self._versions[name]})
 

@@ -9,6 +9,7 @@ from typing import Any
 import kopub
 from resources.evaluation.aggregate import ALL as EVERY
 from resources.evaluation.benchmark import Reading, Sample, Score
+from resources.evaluation.metrics import METRICS
 from resources.evaluation.registry import ADAPTERS
 from resources.evaluation.runs.comparison import scores_of
 from resources.evaluation.runs.gold_file import read_gold
@@ -18,6 +19,9 @@ from resources.evaluation.runs.run_history import HISTORY
 from resources.scores.history import ALL
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore
+
+_BAD = 0.1
+"""A tenth of a page that is wrong: nobody would call such a text right."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,27 @@ def other_evaluations(home: Path) -> list[OtherEvaluation]:
         )
         for store in stores
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PageScore:
+    """What a page scores by a headline metric of a benchmark; `is_bad` where a person should look."""
+
+    benchmark: str
+    metric: str
+    value: float
+    is_bad: bool
+
+
+def page_scores(benchmarks: Sequence[Scored], page_id: str) -> list[PageScore]:
+    """The headline scores of a page with known answers; none for another page."""
+    found = []
+    for each in benchmarks:
+        for name, score in each.values.get(page_id, {}).items():
+            if name in each.headline and score.value is not None:
+                wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
+                found.append(PageScore(each.name, name, score.value, wrong >= _BAD))
+    return found
 
 
 def answers_of(benchmarks: Sequence[Scored], page: kopub.Page) -> list[tuple[str, Mapping[str, Any]]]:

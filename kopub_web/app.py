@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import kopub
 from kopub_web.addresses import STATIC, Addresses
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
-from kopub_web.elements import markup
+from kopub_web.elements.markup import markdown as rendered
 from kopub_web.languages import language_of, texts
+from kopub_web.own_pages import LOOPBACK
 from kopub_web.pictures import FULL, SIDES, NoPicture, Picture
 from kopub_web.room import Room
 from kopub_web.views.documents import document, documents
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 View = Callable[[Room, Asked], Shown]
 
-_HERE = ("127.0.0.1", "localhost")
-"""Names that this machine calls itself; another one is a foreign site that had its name resolve to here."""
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -62,7 +62,7 @@ _PICTURES_AT_ONCE = 8
 """Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
 
 
-def reading_room(room: Room, hosts: Sequence[str] = _HERE) -> "Starlette":
+def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
     """The application of a room; all of it is GET, and nothing is kept of who asked for what.
 
     It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own.
@@ -74,7 +74,7 @@ def reading_room(room: Room, hosts: Sequence[str] = _HERE) -> "Starlette":
     from starlette.routing import Route
 
     # Nobody waits for what rendering imports.
-    markup.markdown("", lambda source: None)
+    rendered("", lambda source: None)
     contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
     to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()})
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
@@ -114,6 +114,17 @@ def reading_room(room: Room, hosts: Sequence[str] = _HERE) -> "Starlette":
 
         return answer
 
+    def markdown(request: "Request") -> "Response":
+        asked = asked_of(request)
+        try:
+            found = page_of(room, asked)
+            text = found.markdown
+        except KopubError as error:
+            return PlainTextResponse(str(error), 404, _HEADERS)
+        named = f"attachment; filename*=UTF-8''{quote(found.id, safe='', errors='replace')}.md"
+        headers = {**_HEADERS, "Content-Disposition": named}
+        return Response(text.encode("utf-8", "replace"), 200, headers, "text/markdown; charset=utf-8")
+
     def static(request: "Request") -> "Response":
         name = request.path_params["name"]
         if name not in contents:
@@ -132,6 +143,7 @@ def reading_room(room: Room, hosts: Sequence[str] = _HERE) -> "Starlette":
             *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
             Route("/picture", pictured(picture), methods=["GET"]),
             Route("/figure", pictured(figure), methods=["GET"]),
+            Route("/markdown", markdown, methods=["GET"]),
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],

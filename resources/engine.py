@@ -1,21 +1,27 @@
 """What every engine has in common: it can say exactly what determines its results."""
 
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-import dagster as dg
-
 from resources.code_version import CodeVersion
+from resources.errors import EngineError
+from resources.resource import Resource
 
 _MEGABYTES = 2.0
 """Of a page's picture, at most: pictures that are larger have more pixels or less compression, not more on them."""
 
+INSTALL = "type `make setup GPU=1`, or pip install 'kopub[gpu]' where there is no checkout"
+"""What installs what the engines of the GPU profiles need."""
 
-class Engine(dg.ConfigurableResource, ABC):
-    """A configured maker of results. Its public fields are the keys a profile and the Launchpad may set."""
+
+class Engine(Resource, ABC):
+    """A configured maker of results.
+
+    Its public fields are the keys of a profile. The Launchpad may set those that are not `ProfileOnly`.
+    """
 
     code_version: ClassVar[CodeVersion]
     """Of the code that shapes the results."""
@@ -77,7 +83,17 @@ class Engine(dg.ConfigurableResource, ABC):
 
         A first run should not have to find it out: `kopub doctor` asks.
         """
+        missing = self.not_installed()
+        return [f"{_missing(missing)}: {INSTALL}"] if missing else []
+
+    def not_installed(self) -> list[str]:
+        """Modules and programs of the extra `gpu` that it needs and does not find. Imports none of them."""
         return []
+
+    @property
+    def start_seconds(self) -> float:
+        """What its server or model is expected to take to start; 0 where it is ready."""
+        return 0.0
 
     def take_figures(self) -> Mapping[str, float]:
         """Sums over the results since it was last called, for the account of the shard that they are of."""
@@ -94,8 +110,7 @@ class Engine(dg.ConfigurableResource, ABC):
         Called at the end of a step, unless a later step of the run needs the engine, and at the end of a run.
         """
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Hold nothing after a run of Dagster, whatever became of its steps."""
+    def teardown(self) -> None:
         self.release()
 
     def weights(self) -> dict[str, str]:
@@ -117,8 +132,19 @@ def releases(*packages: str) -> dict[str, str]:
     return found
 
 
-def missing_packages(*modules: str) -> list[str]:
-    """A line for the modules of the GPU engines that are not installed; none where all of them are."""
-    missing = [module for module in modules if find_spec(module) is None]
-    install = "pip install -c requirements.lock -e '.[gpu]'"
-    return [f"{' and '.join(missing)} not installed: {install}"] if missing else []
+def missing_modules(*modules: str) -> list[str]:
+    """Those of the modules that are not installed. Imports none of them."""
+    return [module for module in modules if find_spec(module) is None]
+
+
+def require_installed(engines: Iterable[Engine], profile: str = "") -> None:
+    """Raise `EngineError`, one line with the command to type, where something that an engine needs is not installed."""
+    missing = list(dict.fromkeys(name for engine in engines for name in engine.not_installed()))
+    if missing:
+        whose = f"profile {profile}: " if profile else ""
+        raise EngineError(f"{whose}{_missing(missing)}: {INSTALL}")
+
+
+def _missing(names: Sequence[str]) -> str:
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{listed} {'is' if len(names) == 1 else 'are'} not installed"

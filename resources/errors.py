@@ -1,18 +1,27 @@
 """The one error taxonomy. Every message is one line that says what is wrong and what to do."""
 
 from collections.abc import Iterable
+from typing import ClassVar
+
+from resources.states import State
 
 STOPPED = "stopped; finished pages are kept: run the same command again to go on"
 """What a command says that Ctrl-C ended."""
 STOPPED_BY_HAND = 130
 """Its exit code, as shells have it: 128 and the number of the signal."""
 
+_CV_NO_MEMORY = -4
+"""`cv2.Error.StsNoMem`."""
 _ALIKE, _SUGGESTED = 0.6, 3
 """A name with more than two of five characters wrong is another name; two that changed places count as one."""
 
 
 class KopubError(Exception):
     """Something a person has to put right; its message is the whole report."""
+
+
+class StoppedByHand(KopubError):
+    """Ctrl-C ended a command that kept a part of its work; the message says which."""
 
 
 class ConfigError(KopubError):
@@ -31,6 +40,10 @@ class NotMade(StoreError):
     """A table that has not been made yet."""
 
 
+class DamagedTable(StoreError):
+    """A table whose file is not what was written."""
+
+
 class TableBusy(StoreError):
     """A table that another process is making just now."""
 
@@ -44,7 +57,15 @@ class EngineError(KopubError):
 
 
 class UndecodableImage(KopubError):
-    """Bytes that are not a page image; only new bytes can change that."""
+    """Bytes that are not a page image; only new bytes can change that. `state` is how their page ends."""
+
+    state: ClassVar[State] = State.QUARANTINED
+
+
+class ImageNotRead(UndecodableImage):
+    """Bytes that could not be decoded this time, for a reason that is not in them, as lack of memory."""
+
+    state: ClassVar[State] = State.FAILED
 
 
 class HubError(KopubError):
@@ -53,6 +74,13 @@ class HubError(KopubError):
 
 class GateClosed(KopubError):
     """A made table that must not be published; the one before stays in place."""
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Whether an error says that memory ran out or a file could not be read: nothing about the bytes."""
+    # Libraries raise OSError for damaged bytes too, without a number; OpenCV has an error and a code of its own.
+    without_memory = isinstance(error, MemoryError) or getattr(error, "code", None) == _CV_NO_MEMORY
+    return without_memory or (isinstance(error, OSError) and error.errno is not None)
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -46,6 +48,18 @@ def test_scans_become_a_corpus(tmp_path: Path):
     assert platform.run("raw_pages").success
     assert platform.states("raw_pages") == dict.fromkeys(["letters_1", "letters_2", "maps_1"], State.OK)
     assert platform.rows("raw_pages")["maps_1"]["doc_id"] == "maps"
+
+
+def test_scans_are_brought_in_by_the_command(tmp_path: Path):
+    script = DOCS / "examples" / "source" / "scans.py"
+    (tmp_path / "scans" / "letters").mkdir(parents=True)
+    (tmp_path / "scans" / "letters" / "1.jpg").write_bytes(page_image(1))
+    command = [sys.executable, str(script), str(tmp_path / "scans"), str(tmp_path / "corpus")]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert [path.name for path in (tmp_path / "corpus").iterdir()] == ["scans-0000.parquet"]
+    refused = subprocess.run(command[:2], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "the following arguments are required: folder, out" in refused.stderr
 
 
 def test_a_metric_is_one_line(monkeypatch: pytest.MonkeyPatch):

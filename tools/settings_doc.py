@@ -30,7 +30,9 @@ Written by `python -m tools.settings_doc` from the descriptions of the fields; d
 
 A profile is a YAML file of sections. `KOPUB_PROFILE` names one of `profiles/`, or the path of your own. One that begins
 with `extends: h200` says what differs from that profile, which is a name or a path beside it: a key takes the place of
-the other's, a list as a whole, and so does a section with another `engine`.
+the other's, a list as a whole, and so does a section with another `engine`. `rtx4090+paddleocr_vl` is the profile of a
+card with a reader of `profiles/readers/`. `card: {gpu: RTX 4090, memory_gb: 24, measured: false}` says which GPU it is
+for. `--profile` of any command takes the place of `KOPUB_PROFILE`, and `kopub profiles` lists what there is.
 
 A key is overridden, the last one counting, by
 
@@ -38,7 +40,7 @@ A key is overridden, the last one counting, by
 2. the environment, `KOPUB_<SECTION>__<KEY>=VALUE` (`KOPUB_RECOGNITION__SERVER__REPLICAS=2`); lists and mappings are
    written in JSON,
 3. `kopub plan --set SECTION.KEY=VALUE`, to see what a change would cost,
-4. the Launchpad of the Dagster UI, for one run.
+4. the Launchpad of the Dagster UI, for one run; not commands, folders, repositories and model servers.
 
 An unknown key, a missing one and an impossible value are errors of one line. A relative folder lies below the
 checkout, wherever a command starts; where KoPub is installed without one, below the current folder.

@@ -20,7 +20,7 @@ import yaml
 from benchmarks.servers.recognition import samples
 from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
 from resources.config.places import ROOT
-from resources.config.profile_files import profile_path, read_profile
+from resources.config.profile_files import find_profile
 from resources.config.settings import Settings, read_settings
 from resources.pages.indexing import index
 from resources.pages.page import Page
@@ -125,7 +125,7 @@ def write_plugin(folder: Path) -> Path:
 def written_profile(path: Path, name: str, random: Mapping[str, str], changes: Mapping[str, Any]) -> Path:
     """The profile `name` with random weights and changes, as a file; see `changed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    profile = changed(read_profile(profile_path(name)), random, changes)
+    profile = changed(find_profile(name).sections, random, changes)
     path.write_text(yaml.safe_dump(profile, sort_keys=False, allow_unicode=True), "utf-8")
     return path
 

@@ -106,8 +106,7 @@ def figures(measured: Measured) -> dict[str, Any]:
                 "busy": each.busy,
                 "cores": each.cores,
                 "stolen": each.stolen,
-                "memory_peak": each.memory_peak,
-                "joules": each.joules,
+                "gpu": dict(each.gpu),
                 "cache_hits": each.cache_hits,
                 "figures": {
                     shard: {name: value for name, value in values.items() if isinstance(value, int | float | str)}

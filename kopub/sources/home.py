@@ -16,6 +16,7 @@ from kopub.tables import TableName
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
 from resources.pages.manifest import Manifest
+from resources.pages.origins import Origin, origins
 from resources.pages.page_reader import PageReader, open_shard, shard_source
 from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.recognition.read_regions import read_regions
@@ -26,6 +27,7 @@ from resources.store.page_rows.lineage_rows import lineage_rows
 from resources.store.records import ledger
 from resources.store.table import Table
 from resources.store.table_store import TableStore
+from resources.texts.markdown import defused
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {"text": TABLES.text_vectors, "image": TABLES.image_vectors}
@@ -105,6 +107,9 @@ class HomeSource:
         doubts = self._find(TABLES.texts, place, ["doubts"]) or {"doubts": None}
         return row_values.facts(page, states, ended and (f"{ended}: {reason}" if reason else ended), doubts["doubts"])
 
+    def origin(self, place: Place) -> Origin:
+        return origins(self._manifest, place.shard)(self._row(TABLES.pages, place, ["page_idx"])["page_idx"])
+
     def texts(self, place: Place) -> tuple[str, str]:
         text = self._find(TABLES.texts, place, ["text"]) or {"text": None}
         reading = self._find(TABLES.readings, place, ["markdown"]) or {"markdown": None}
@@ -130,6 +135,7 @@ class HomeSource:
                 # A page that was not read says why for each of its regions.
                 region.state if region.content is not None else ended["state"],
                 region.reason if region.content is not None else ended["reason"],
+                region.origin and region.origin.value,
             )
             for region in joined
         )
@@ -213,7 +219,7 @@ class HomeSource:
         for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
             read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
             # As in a release: a page without a text has an empty one.
-            columns[name] = [text or "" for text in read]
+            columns[name] = [defused(text or "") if name == "markdown" else text or "" for text in read]
         return pa.table({name: columns[name] for name in tables.PAGES.names}, tables.PAGES)
 
     def _region_table(self, shard: str) -> pa.Table | None:
@@ -232,6 +238,7 @@ class HomeSource:
                 "content": region.content,
                 "state": region.state,
                 "reason": region.reason,
+                "origin": region.origin,
             }
             for row, page_id in enumerate(ids)
             for region in self.regions(Place(shard, row, page_id))

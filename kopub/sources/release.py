@@ -16,6 +16,7 @@ from kopub.sources.parquet_rows import OpenFiles, ParquetRows
 from kopub.sources.source import Place
 from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
+from resources.pages.origins import Origin
 from resources.printable import first_line
 from resources.release.dataset import release_manifest
 from resources.release.dataset.part_paths import CONFIGS, part_path, published
@@ -36,6 +37,7 @@ _REGION = (
     "content",
     "state",
     "reason",
+    "origin",
 )
 _VECTORS = {"text": "text_embeddings", "image": "image_embeddings"}
 _CONFIGS = {VECTORS[kind]: config for kind, config in _VECTORS.items()}
@@ -73,7 +75,7 @@ class ReleaseSource:
         return [f"{len(missing)} of {len(listed.shards)} shards are not in the release"] if missing else []
 
     def _manifest(self) -> Manifest:
-        """What the release should hold. Raises `OSError` and `StoreError`."""
+        """Return the manifest of the release. Raises `OSError` and `StoreError`."""
         return release_manifest.parse((self._folder / release_manifest.NAME).read_bytes())
 
     def fresh(self) -> Self:
@@ -98,6 +100,12 @@ class ReleaseSource:
         page = self._page(place, _FACTS)
         states = {asset: state for asset, state in page["states"].items() if state is not None}
         return row_values.facts(page, states, page["reason"], page["doubts"])
+
+    def origin(self, place: Place) -> Origin | None:
+        # Releases of older versions do not say.
+        known = "origin" in self.rows(PAGES, place.shard).columns
+        found = self._page(place, ["origin"])["origin"] if known else None
+        return None if found is None else Origin(**found)
 
     def texts(self, place: Place) -> tuple[str, str]:
         page = self._page(place, ["text", "markdown"])
@@ -163,7 +171,7 @@ class ReleaseSource:
             return self._ends[shard]
 
     def stamp(self, config: str, shard: str) -> str | None:
-        """What tells a file of the release from another at its place; None where there is none."""
+        """Return what identifies a file of the release; None where there is none."""
         return self._parts[config].get(shard)
 
     def rows(self, config: str, shard: str) -> ParquetRows:
@@ -184,7 +192,7 @@ class ReleaseSource:
 
 
 def is_release(folder: Path) -> bool:
-    """Whether a folder holds at least one shard of a release."""
+    """Tell whether a folder holds a shard of a release."""
     return bool(published(folder, PAGES))
 
 

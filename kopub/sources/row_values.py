@@ -41,6 +41,7 @@ def region(row: Row) -> Region:
         content=row["content"],
         state=None if row["state"] is None else State(row["state"]),
         reason=row["reason"],
+        origin=row["origin"],
     )
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.tables import TableName
+from resources.pages.origins import Origin
 
 
 class Place(NamedTuple):
@@ -49,6 +50,10 @@ class Source(Protocol):
         ...
 
     def facts(self, place: Place) -> Facts: ...
+
+    def origin(self, place: Place) -> Origin | None:
+        """The file of a person that a page comes from. Raises `SourceError` when it cannot be had."""
+        ...
 
     def texts(self, place: Place) -> tuple[str, str]:
         """(plain text, markdown); both are empty where nothing was read."""

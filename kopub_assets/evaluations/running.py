@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.running.execution import execute
+from kopub_assets.running.launchpad import launchable
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.registry import load
@@ -56,13 +56,13 @@ def settings_in(settings: Settings, asked: Asked) -> Settings:
     moved = {
         "home": home,
         "shards_per_run": None,
-        "corpus": configured(Corpus, home=str(home)),
-        "store": configured(ShardStore, url=str(place / "store"), keep_versions=settings.store.keep_versions),
-        "release": configured(LocalRelease, folder=str(place / "release")),
-        "gates": configured(Gates, **{**gates, "benchmarks": {}}),
+        "corpus": Corpus(home=str(home)),
+        "store": ShardStore(url=str(place / "store"), keep_versions=settings.store.keep_versions),
+        "release": LocalRelease(folder=str(place / "release")),
+        "gates": Gates(**{**gates, "benchmarks": {}}),
     }
     if asked.gives_regions(settings.home):
-        moved["layout"] = configured(GivenLayout, home=str(home))
+        moved["layout"] = GivenLayout(home=str(home))
     return replace(settings, **moved)
 
 
@@ -72,7 +72,9 @@ def evaluate(settings: Settings, build: Build) -> Evaluated:
     A page that cannot be read is scored as lost. Raises `KopubError` where an engine cannot run at all; what was
     finished is kept for the next run.
     """
-    definitions = dg.Definitions(build(settings), resources=settings.resources, executor=dg.in_process_executor)
+    definitions = dg.Definitions(
+        build(settings), resources=launchable(settings.resources), executor=dg.in_process_executor
+    )
     assets = [*(table.name for table in READING), OCR_SCORES.name]
     with dg.DagsterInstance.ephemeral() as instance:
         failures = execute(definitions, instance, assets, settings.corpus.manifest.keys)

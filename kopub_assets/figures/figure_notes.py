@@ -11,16 +11,16 @@ from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.figures.base import FigureNoter
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 from resources.store.corpus_tables import FIGURE_NOTES
 from resources.store.table import Table
 
 
 class FigureNotes(FigureTable):
-    """What a model made up about the images and charts of every page, from picture, caption and the nearest text.
+    """What a model made up about the images, charts and, with `figures.tables`, tables of every page.
 
-    Made where the section `notes` of the profile names an engine. None of it was read: it is in no text of a page,
-    and in a vector only where `figures.embed_notes` says so.
+    It sees the picture, the caption and the nearest text. Made where the section `notes` of the profile names an
+    engine. None of it was read: it is in no text of a page, and in a vector only where `figures.embed_notes` says so.
     """
 
     table: ClassVar[Table] = FIGURE_NOTES
@@ -30,6 +30,7 @@ class FigureNotes(FigureTable):
     engine: FigureNoter
     listed: ClassVar[str] = "notes"
     counts_context: ClassVar[bool] = True
+    takes_tables: ClassVar[bool] = True
 
     def __init__(self, resources: Any) -> None:
         super().__init__(resources)

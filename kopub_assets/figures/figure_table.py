@@ -3,10 +3,9 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
-
-import dagster as dg
 
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
@@ -14,10 +13,11 @@ from kopub_assets.materialize.row_inputs.upstream import page_rows, with_parent
 from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
+from resources.config.choices.figures import Figures
 from resources.errors import StoreError
-from resources.figures.choices import Figures
-from resources.figures.figure import Figure, FigurePicture, page_figures
-from resources.recognition.crops import crop_index
+from resources.figures.figure import TABLE, Figure, FigurePicture, page_figures
+from resources.recognition.crops import crop_index, cut
+from resources.resource import Resource
 from resources.states import LOST, State
 
 _COLUMNS = ["page_id", "regions", "image_crops", "state", "reason"]
@@ -41,10 +41,12 @@ class FigureTable(EngineTable):
 
     parents = (RawPages, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("figures",)
-    config: ClassVar[type[dg.Config] | None] = RetryPartial
+    config: ClassVar[type[Resource] | None] = RetryPartial
     listed: ClassVar[str]
     counts_context: ClassVar[bool] = False
     """Whether the text around a figure decides what is made of it."""
+    takes_tables: ClassVar[bool] = False
+    """Whether tables count as figures where `figures.tables` says so."""
 
     @property
     def figures_wanted(self) -> Figures:
@@ -53,7 +55,13 @@ class FigureTable(EngineTable):
     @property
     def settings(self) -> Mapping[str, Any]:
         wanted = self.figures_wanted
-        return {"figures.smallest": wanted.smallest, "figures.most_pixels": wanted.most_pixels}
+        # Named only where it is on: a table that was made before the setting was there is current without it.
+        tables = {"figures.tables": True} if self._with_tables else {}
+        return {"figures.smallest": wanted.smallest, "figures.most_pixels": wanted.most_pixels, **tables}
+
+    @property
+    def _with_tables(self) -> bool:
+        return self.takes_tables and self.figures_wanted.tables
 
     @abstractmethod
     def of_figures(self, pictures: Iterator[FigurePicture]) -> Iterator[Any]:
@@ -66,7 +74,8 @@ class FigureTable(EngineTable):
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
         for page, read in with_parent(self.store, pages, OcrResults.table, shard, _COLUMNS):
-            figures = page_figures(read["regions"], read["image_crops"], self.figures_wanted.smallest)
+            size = (page["width"], page["height"]) if self._with_tables and page["width"] else None
+            figures = page_figures(read["regions"], read["image_crops"], self.figures_wanted.smallest, size)
             said = [
                 [f.index, f.label, f.bbox, f.caption, *([f.context] if self.counts_context else [])] for f in figures
             ]
@@ -78,15 +87,24 @@ class FigureTable(EngineTable):
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[RowSpec, dict[int, bytes]]]:
         table = self.store.read(OcrResults.table.name, shard, _PICTURES)
         places = {page_id: at for at, page_id in enumerate(table["page_id"].to_pylist())}
-        for row in todo:
-            (page,) = table.slice(places[row.id], 1).to_pylist()
-            listed, held = page["image_crops"] or (), page["crop_images"] or ()
-            if len(listed) != len(held):
-                raise StoreError(
-                    f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(held)}: "
-                    "materialize it again"
-                )
-            yield row, {crop_index(crop["path"]): data for crop, data in zip(listed, held, strict=True)}
+        with self.corpus.reader(shard) if self._with_tables else nullcontext() as source:
+            known = {page["page_id"]: page for page in page_rows(self.store, RawPages.table, shard)} if source else {}
+            for row in todo:
+                (page,) = table.slice(places[row.id], 1).to_pylist()
+                listed, held = page["image_crops"] or (), page["crop_images"] or ()
+                if len(listed) != len(held):
+                    raise StoreError(
+                        f"{OcrResults.table} of {row.id} lists {len(listed)} pictures and holds {len(held)}: "
+                        "materialize it again"
+                    )
+                pictures: dict[int, bytes] = {
+                    crop_index(crop["path"]): data for crop, data in zip(listed, held, strict=True)
+                }
+                tables = [figure for figure in row.given if figure.label == TABLE]
+                if source is not None and tables:
+                    whole = source.page(row.id, known[row.id]["page_idx"], known[row.id]["sha256"])
+                    pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
+                yield row, pictures
 
     def results(self, inputs: Iterator[tuple[RowSpec, dict[int, bytes]]]) -> Iterator[PageResults]:
         pages: dict[str, PageResults] = {}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
@@ -17,6 +16,7 @@ from resources.engine import Engine
 from resources.errors import KopubError, StoreError
 from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
+from resources.resource import Resource
 from resources.store.shard_store import ShardStore
 from resources.store.table import Table
 from resources.store.table_source import SOURCE
@@ -74,7 +74,7 @@ class ShardAsset(ABC):
     """Resources by name, besides the store, the corpus and the engine."""
     kinds: ClassVar[frozenset[str]] = frozenset()
     checks: ClassVar[tuple[Check, ...]] = ()
-    config: ClassVar[type[dg.Config] | None] = None
+    config: ClassVar[type[Resource] | None] = None
     """What the Launchpad may ask of a run."""
     reads_regions_of: ClassVar[type["ShardAsset"] | None] = None
     """The asset whose regions are the unit of work; None where it is the page."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +21,6 @@ FEW = 3
 """With fewer pages than this without regions a share says nothing."""
 NORM_TOLERANCE = 5e-3
 """Rounding to float16 moves the norm of a 2048-dimensional unit vector by less than this."""
-_LOOKED_BACK = 20
-"""Runs of an asset, killed ones among them, in which the last result of a check is looked for."""
 _NAMED = 5
 """Lost rows, and shards, that a check names; the table has them all."""
 
@@ -36,9 +33,6 @@ class Check:
     description: str
     blocking: bool = True
 
-    def spec(self, asset: str) -> dg.AssetCheckSpec:
-        return dg.AssetCheckSpec(self.name, asset=asset, blocking=self.blocking, description=self.description)
-
 
 ACCOUNTED = Check(
     "every_row_accounted_for", "in = ok + partial + blank + failed + quarantined, every row exactly once."
@@ -48,6 +42,17 @@ NOTHING_LOST = Check(
     "No row of any shard failed or is quarantined, and no page lacks a region; names those that do, with reasons.",
     blocking=False,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a check found over all shards; one that `stops` keeps the assets below from being made in this run."""
+
+    check: str
+    passed: bool
+    stops: bool
+    says: str | None
+    metadata: Mapping[str, Any]
 
 
 class Problems:
@@ -62,6 +67,7 @@ class Problems:
         self._found: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
         self._figures: dict[str, Any] = {}
         self._of_this_run: set[str] = set()
+        self._concluded: dict[str, tuple[bool, str]] = {}
 
     def note(self, check: str, shard: str, problem: str | None) -> None:
         """Record what a check found in a shard, or that it found nothing."""
@@ -69,6 +75,10 @@ class Problems:
         self._found[check].pop(shard, None)
         if problem:
             self._found[check][shard] = problem
+
+    def conclude(self, check: str, passed: bool, says: str) -> None:
+        """Give a check its one result over all shards, with a sentence also where it passed."""
+        self._concluded[check] = passed, says
 
     def stop_at(self, shard: str) -> None:
         """Raise `GateClosed` when a blocking check has a problem with the shard."""
@@ -102,41 +112,26 @@ class Problems:
             "lost_share": lost / rows if rows else 0.0,
         }
 
-    def results(self) -> list[dg.AssetCheckResult]:
-        return [
-            dg.AssetCheckResult(
+    def results(self) -> list[Result]:
+        found = [
+            Result(
+                check=name,
                 passed=not found,
-                check_name=name,
-                severity=self._severity(name),
+                stops=self._stops(name),
+                says="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
                 metadata={**found, "shards_with_problems": len(found), **self._figures_of(name)},
-                description="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
             )
             for name, found in self._found.items()
+            if name not in self._concluded
         ]
+        return found + [Result(name, passed, False, says, {}) for name, (passed, says) in self._concluded.items()]
 
-    def _severity(self, check: str) -> dg.AssetCheckSeverity:
-        """An error stops the assets below in this run, so the problem of a shard of another run is a warning."""
-        stops = self._checks[check].blocking and self._found[check].keys() & self._of_this_run
-        return dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN
+    def _stops(self, check: str) -> bool:
+        """Whether a blocking check has a problem with a shard of this run; one of another run is only told."""
+        return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
 
     def _figures_of(self, check: str) -> Mapping[str, Any]:
         return self._figures if check == NOTHING_LOST.name else {}
-
-
-def problems_before(
-    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
-) -> dict[str, dict[str, str]]:
-    """What the last run's checks found, by check and shard of the corpus as it is now."""
-    found: dict[str, dict[str, str]] = {}
-    for check in checks:
-        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
-        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
-        # A run that has just begun, or was killed, has a record without an evaluation.
-        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
-        last = next((evaluation for evaluation in evaluations if evaluation), None)
-        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
-        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
-    return found
 
 
 def unaccounted(made: MadeShard) -> str | None:

@@ -2,6 +2,7 @@
 
 import inspect
 import platform
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,11 +13,15 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
-from kopub_assets.materialize.checks import Problems, problems_before
+from kopub_assets.materialize.check_results import problems_before, results_of, spec_of
+from kopub_assets.materialize.checks import Problems
 from kopub_assets.materialize.early_start import StepsAhead, priority
+from kopub_assets.materialize.metadata.previews import Link, Markdown
+from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import at_terminal, canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
+from kopub_assets.running.launchpad import launchpad_config
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.config.choices.reading_room import ReadingRoom
@@ -24,6 +29,8 @@ from resources.errors import KopubError
 from resources.fingerprints import fingerprint
 from resources.printable import counted
 
+# `backfill_policy` has been in beta for years and is what a range in one run needs.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
 OWNERS = ["team:documents"]
 GROUP = "corpus"
 """Of all assets in Dagster: with more groups than one, its graph shows them closed, and no asset."""
@@ -55,8 +62,8 @@ def dagster_asset(
     parameters = [
         inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
     ]
-    if asset.config is not None:
-        parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=asset.config))
+    if (config := launchpad_config(asset.config)) is not None:
+        parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=config))
     # Dagster reads from the signature whether an asset takes a config, and which.
     materialize.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     materialize.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -68,11 +75,11 @@ def dagster_asset(
         partitions_def=partitions,
         backfill_policy=_backfill_policy(shards_per_run),
         group_name=GROUP,
-        kinds={"parquet", *asset.kinds},
+        kinds={"parquet", *asset.kinds, *_engine_kind(declared)},
         owners=OWNERS,
         op_tags=priority(declared, graph),
         code_version=declared.own_recipe,
-        check_specs=[check.spec(name) for check in asset.checks],
+        check_specs=[spec_of(check, name) for check in asset.checks],
         metadata={
             "dagster/column_schema": column_schema(declared.schema),
             **_code(asset),
@@ -80,6 +87,15 @@ def dagster_asset(
         },
         required_resource_keys=asset.resource_keys(),
     )(materialize)
+
+
+def _engine_kind(declared: ShardAsset) -> set[str]:
+    """The engine behind the rows, on the asset's node; a release is known by where it goes."""
+    return (
+        {declared.engine.code_version.name.rpartition(".")[2]}
+        if isinstance(declared, RowTable) and declared.engine
+        else set()
+    )
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
@@ -185,14 +201,14 @@ def over_shards(
     if kept := sum(not made.metadata["computed"] for made in finished.values()):
         context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
     if failures:
-        yield from run.problems.results()
+        yield from results_of(run.problems)
         for shard, made in finished.items():
             yield _materialization(context, shard, made)
         lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
         raise dg.Failure("\n".join(lines), allow_retries=False)
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
-    yield dg.MaterializeResult(check_results=run.problems.results(), data_version=_data_version(finished.values()))
+    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
 
 
 def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
@@ -208,8 +224,22 @@ def _materialization(context: dg.AssetExecutionContext, shard: str, made: Finish
 
 
 def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata with numbers that a person can read: of fractions, four digits count."""
-    return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in metadata.items()}
+    """Metadata as the UI shows it: of fractions four digits, records as a table, markdown and links as such."""
+    return {name: _shown(value) for name, value in metadata.items()}
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case list():
+            return dg.MetadataValue.table([dg.TableRecord(record) for record in value])
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Link():
+            return dg.MetadataValue.url(value)
+        case _:
+            return value
 
 
 def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:

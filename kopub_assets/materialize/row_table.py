@@ -1,12 +1,10 @@
 """Assets whose table has one row for each page or query: keep what is unchanged, make the rest, count every row."""
 
-import json
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
@@ -16,19 +14,17 @@ from kopub_assets.materialize.metadata.costs import Account
 from kopub_assets.materialize.row_inputs.kept_rows import assembled, keys, unfinished
 from kopub_assets.materialize.row_inputs.rows import Key, MadeShard, Progress, Row, RowSpec, Work
 from kopub_assets.running.progress import watcher
-from resources.errors import EngineError
+from resources.errors import DamagedTable, EngineError
 from resources.fingerprints import canonical_json
+from resources.resource import Resource
 from resources.states import State
 from resources.store.page_rows.row_reuse import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""
 
-_FIGURES = "figures"
-"""Of a table's footer: what its rows took when they were last made."""
 
-
-class RetryPartial(dg.Config):
+class RetryPartial(Resource):
     """Whether a run also makes rows again that are `partial`."""
 
     retry_partial: bool = Field(default=False, description="Read the lost regions of partial pages again.")
@@ -119,7 +115,7 @@ class ShardWork:
             self._stamp = asset.provenance(shard)
             self._specs = list(asset.rows(shard))
         retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
-        self._stored = asset.store.find(asset.name, shard)
+        self._stored = self._sound_table()
         """The published table with its metadata. Nobody else replaces it while this run has its lock."""
         self._previous = self._published()
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
@@ -132,6 +128,14 @@ class ShardWork:
         self._unanswered = {spec.id: spec for spec in todo}
         self._made: dict[Key, float] = {}
         self._figures: dict[Key, Mapping[str, float]] = {}
+
+    def _sound_table(self) -> tuple[pa.Table, dict[str, str]] | None:
+        """The published table with its metadata; None where there is none, or a damaged one. Raises `StoreError`."""
+        try:
+            return self._asset.store.find(self._asset.name, self.shard)
+        except DamagedTable as error:
+            self._run.warn(f"{str(error).partition(';')[0]}: it is made again")
+            return None
 
     def settle(self) -> None:
         """Begin with the rows whose end is known beforehand. Raises `StoreError`."""
@@ -157,7 +161,7 @@ class ShardWork:
             ended = {} if state is State.OK else {f"rows_{state}": 1}
             self._figures[spec.key] = {**(figures or {}), **self._asset.row_figures(row_id), **ended}
         self._progress.step()
-        watcher().computed(self._asset.name, self.shard)
+        watcher().computed(self._asset.name, self.shard, State(columns["state"]))
 
     def keep_up(self) -> None:
         """Write the rows that wait to be journalled, where it is time. Raises `StoreError`."""
@@ -169,6 +173,7 @@ class ShardWork:
             _, spec = self._unanswered.popitem()
             self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
             self._made[spec.key] = 0.0
+            watcher().computed(self._asset.name, self.shard, State.FAILED)
 
     def record(self) -> None:
         """Write what was made so far to the journal and the ledger. Raises `StoreError`."""
@@ -190,10 +195,13 @@ class ShardWork:
         run.problems.stop_at(shard)
         regions = asset.regions_by_task(table)
         counted = {} if regions is None else {"regions": canonical_json(regions)}
-        took = self._took(made)
-        kept = {_FIGURES: canonical_json({name: each for name, each in took.items() if isinstance(each, float | str)})}
-        metadata = self._stamp.metadata(table) | counted | kept
-        if self._stored is None or self._stored[1] != metadata or not _equal(self._stored[0], table):
+        metadata = self._stamp.metadata(table) | counted
+        # What else a table says of itself, as one of an earlier version may, is no reason to write it again.
+        if (
+            self._stored is None
+            or not metadata.items() <= self._stored[1].items()
+            or not _equal(self._stored[0], table)
+        ):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
         if made.computed:
@@ -207,13 +215,12 @@ class ShardWork:
             "computed": made.computed,
             "kept": made.kept,
         }
-        return Finished(self._stamp.recipe, counts | asset.describe(shard, table) | took)
+        return Finished(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(made))
 
     def _took(self, made: MadeShard) -> Metadata:
-        """What the rows took: in this run or, where it made none, in the last one that did, without its costliest."""
-        if not made.computed and self._stored is not None:
-            kept = self._stored[1].get(_FIGURES)
-            return {} if kept is None else json.loads(kept)
+        """What the rows of this run took; nothing where it made none, since a plot would show it as their speed."""
+        if not made.computed:
+            return {}
         gpu = self._gpu_figures()
         return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
 

@@ -25,7 +25,7 @@ def score_asset(
         # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=GROUP,
-        kinds={"parquet"},
+        kinds={"parquet", "metrics"},
         owners=OWNERS,
         code_version=version,
         check_specs=[dg.AssetCheckSpec(NO_DROP, asset=table.name, description=says)],

@@ -9,6 +9,7 @@ from dagster._utils.interrupts import capture_interrupts
 from kopub_assets.running.command_line import person_waits, tells_of_interrupt
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.errors import KopubError, did_you_mean
+from resources.printable import first_line
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """A run's events are in the instance; whoever watches it here has a display of his own."""
@@ -60,6 +61,11 @@ def execute(
         )
     if any(map(tells_of_interrupt, result.all_events)):
         raise KeyboardInterrupt
+    return failures_of(result)
+
+
+def failures_of(result: dg.ExecuteInProcessResult) -> list[str]:
+    """What failed in a run, a line for each shard; nothing where it succeeded."""
     return [] if result.success else list(_failures(result.all_events)) or ["the run failed: see it in the UI"]
 
 
@@ -70,6 +76,13 @@ def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
                 error = error.cause
             for line in error.message.partition(": ")[2].strip().splitlines():
                 yield f"{event.step_key}: {line}"
+        elif event.is_job_failure and event.job_failure_data.first_step_failure_event is None:
+            # A resource could not be made, so that no step began.
+            error = event.job_failure_data.error
+            while error and error.cause:
+                error = error.cause
+            if error:
+                yield first_line(error.message.partition(": ")[2])
 
 
 def _listed(names: Sequence[str]) -> str:

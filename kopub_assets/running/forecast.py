@@ -1,7 +1,10 @@
 """How long a run is likely to go on: from what rows cost before, and from what they take in this run. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from resources.states import LOST, State
 
 _WEIGHT, _MOST = 0.2, 20.0
 """Share of a stage's work, and work at most, that its own pace must have been measured on to count as much as the
@@ -18,7 +21,8 @@ class Stage:
 
     A row is expected to take `seconds_each`, times the weight of its shard where `weights` has one. `measured` says
     that rows were computed here before, else the figure is that of another machine. `seconds_more` is what the asset
-    takes besides its rows. Work is rows, each by its weight; `watched` is the work after the first row: until then
+    takes besides its rows, and `seconds_to_start` what its model server takes before the first one. `done` rows have
+    ended, by state in `ends`. Work is rows, each by its weight; `watched` is the work after the first row: until then
     models and libraries are loaded, which says nothing of the rows to come.
 
     A run of many shards is made in several parts, and a stage begins and ends in each. Times are without those between.
@@ -29,10 +33,12 @@ class Stage:
     seconds_each: float
     measured: bool
     seconds_more: float = 0.0
+    seconds_to_start: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     published: set[str] = field(default_factory=set)
     done: int = 0
+    ends: Counter[State] = field(default_factory=Counter)
     worked: float = 0.0
     watched: float = 0.0
     first: float | None = None
@@ -43,6 +49,11 @@ class Stage:
     @property
     def shards(self) -> int:
         return len(self.likely)
+
+    @property
+    def lost(self) -> int:
+        """Rows that failed or are quarantined."""
+        return sum(self.ends[state] for state in LOST)
 
     @property
     def rows(self) -> int:
@@ -72,9 +83,10 @@ class Stage:
         )
         self.ended = None
 
-    def count(self, shard: str, now: float) -> None:
+    def count(self, shard: str, now: float, state: State = State.OK) -> None:
         """Count one row of a shard as computed."""
         self.done += 1
+        self.ends[state] += 1
         self.worked += self._weight(shard)
         if self.first is None:
             self.first = now
@@ -112,6 +124,11 @@ class Forecast:
         pace = self._pace(now)
         return sum(_remaining(stage, now, 1.0 if stage.measured else pace) for stage in self.stages.values())
 
+    @property
+    def seconds_to_start(self) -> float:
+        """Seconds until the servers and models of stages with rows are ready, one after the other."""
+        return sum(stage.seconds_to_start for stage in self.stages.values() if stage.rows)
+
     def share(self, now: float) -> float:
         """Share of the run's time that is over, from 0 to 1."""
         over = sum(stage.elapsed(now) for stage in self.stages.values())
@@ -133,7 +150,8 @@ def _remaining(stage: Stage, now: float, pace: float) -> float:
     if to_come:
         supposed = min(_WEIGHT * stage.work, _MOST)
         each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
-        return to_come * each + stage.seconds_more
+        to_start = max(stage.seconds_to_start - stage.elapsed(now), 0.0) if stage.first is None else 0.0
+        return to_start + to_come * each + stage.seconds_more
     if stage.ended is not None:
         return 0.0
     since = stage.began if stage.last is None else stage.last

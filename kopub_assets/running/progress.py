@@ -1,8 +1,10 @@
 """What a run tells, while it goes on, to whoever watches it in the same process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
+
+from resources.states import State
 
 
 class Watcher(Protocol):
@@ -14,11 +16,14 @@ class Watcher(Protocol):
     def planned(self, asset: str, shard: str, rows: int) -> None:
         """Rows that are to be computed of a shard, once they are known."""
 
-    def computed(self, asset: str, shard: str) -> None:
-        """One row more of a shard is finished."""
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+        """One row more of a shard has ended, in this state."""
 
     def published(self, asset: str, shard: str) -> None:
         """A shard's table is in place."""
+
+    def judged(self, closed: Sequence[str]) -> None:
+        """The release is in place; `closed` are the gates that this corpus does not pass."""
 
     def warned(self, asset: str, message: str) -> None:
         """The run goes on, but a person should know."""

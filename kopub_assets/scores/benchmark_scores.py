@@ -15,6 +15,7 @@ from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.runs.comparison import headline, significant_drops
 from resources.evaluation.runs.guards import guards
+from resources.evaluation.runs.run_history import HISTORY
 from resources.store.corpus_tables import BENCHMARKS
 
 
@@ -36,7 +37,7 @@ def benchmark_scores(settings: Settings, build: Build) -> dg.AssetsDefinition:
     def materialize(context: dg.AssetExecutionContext):
         try:
             watcher().began(BENCHMARKS)
-            with canceled_when_stopped(context), watched_by(NOBODY):
+            with canceled_when_stopped(context):
                 evaluated = _evaluated(settings, build, context.log.info)
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from error
@@ -55,7 +56,12 @@ def _evaluated(settings: Settings, build: Build, log: Callable[[str], None]) -> 
     found = {}
     for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples):
         prepared(asked, settings.home)
-        found[asked.benchmark] = evaluate(settings_in(settings, asked), build)
+        moved = settings_in(settings, asked)
+        before = HISTORY.latest(moved.store)
+        with watched_by(NOBODY):
+            evaluated = found[asked.benchmark] = evaluate(moved, build)
+        if before is None or before.inputs != evaluated.run.inputs:
+            watcher().computed(BENCHMARKS, asked.benchmark)
         log(f"{asked.benchmark} of {asked.folder}: {found[asked.benchmark].compared}")
     return found
 

@@ -37,7 +37,12 @@ def ocr_scores() -> dg.AssetsDefinition:
         inspect.getdoc(_measured),
         "No headline metric of a benchmark is significantly worse than before.",
     )
-    def materialize(context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates):
+    def materialize(
+        context: dg.AssetExecutionContext,
+        store: dg.ResourceParam[ShardStore],
+        corpus: dg.ResourceParam[Corpus],
+        gates: dg.ResourceParam[Gates],
+    ):
         yield from _measured(context, store, corpus, gates)
 
     return materialize
@@ -63,6 +68,8 @@ def _measured(
             measured = measure(store, answers, keys, is_of_corpus, bool(gates.override), context.log.info, gates.cdm)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    if measured.computed:
+        watcher().computed(NAME, ALL)
     watcher().ended(NAME)
     drops = significant_drops(measured.scores)
     yield score_result(context, measured, _account(answers, measured), drops, _metadata(answers, measured))
@@ -74,7 +81,7 @@ def _account(answers: Sequence[KnownAnswers], measured: Measured) -> list[str]:
     for known in answers:
         benchmark = known.benchmark
         some = f"the first {len(benchmark.samples)} of {known.of}" if len(benchmark.samples) < known.of else known.of
-        lines.append(f"{benchmark.name} {benchmark.version}: {some} samples")
+        lines.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
         lines += [f"{benchmark.name}: left out {each}" for each in benchmark.left_out]
     lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
     return lines

@@ -12,11 +12,11 @@ from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
+from resources.config.choices.figures import Figures
 from resources.config.choices.gates import Gates
 from resources.config.settings import Settings
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
-from resources.figures.choices import Figures
 from resources.pages.corpus import Corpus
 from resources.retrieval.comparison import headline, significant_drops
 from resources.retrieval.measuring import Measured, measure
@@ -44,11 +44,11 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
     )
     def materialize(
         context: dg.AssetExecutionContext,
-        store: ShardStore,
-        corpus: Corpus,
-        embedding: Embedder,
-        figures: Figures,
-        gates: Gates,
+        store: dg.ResourceParam[ShardStore],
+        corpus: dg.ResourceParam[Corpus],
+        embedding: dg.ResourceParam[Embedder],
+        figures: dg.ResourceParam[Figures],
+        gates: dg.ResourceParam[Gates],
     ):
         kinds = embedding.queries_match - (frozenset() if figures.vectors else {"figure"})
         roots = {asset.table.name: asset for asset in (RawPages, QueryEmbeddings)}
@@ -92,6 +92,8 @@ def _measured(
         return
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    if measured.computed and measured.questions:
+        watcher().computed(SCORES, ALL)
     watcher().ended(SCORES)
     drops = significant_drops(measured.scores)
     yield score_result(context, measured, _account(searched, measured), drops, _metadata(searched, measured))

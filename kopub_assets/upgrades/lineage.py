@@ -14,6 +14,8 @@ from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.table_versions import Versions, ancestry, contents_of_parents, replaced_parents
 from resources.errors import KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
+from resources.pages.manifest import Manifest
+from resources.pages.origins import origins
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store.corpus_tables import FIGURE_TABLES, TABLES
@@ -131,10 +133,12 @@ def _vector(row: pa.Table) -> dict[str, Any] | None:
 def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The page's row of the source, with the hash of the bytes that are there now."""
     named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
-    now, problem = None, None
-    file = raw["source"]
+    now, problem, origin = None, None, None
+    file, manifest = raw["source"], corpus.manifest
     try:
-        file = corpus.manifest.place(corpus.manifest.shard(shard).file)
+        file = manifest.place(manifest.shard(shard).file)
+        origin = asdict(origins(manifest, shard)(raw["page_idx"]))
+        origin["path"] = _path(manifest, origin["source"], origin["file"])
         with corpus.reader(shard) as source:
             now = source.sha256(raw["page_idx"])
     except SourceError as error:
@@ -142,11 +146,18 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
     return {
         "file": file,
         "row": raw["page_idx"],
+        "origin": origin,
         **{name: raw[name] for name in named},
         "sha256_now": now,
         "unchanged": now == raw["sha256"],
         "problem": problem,
     }
+
+
+def _path(manifest: Manifest, source: str, file: str) -> str:
+    """Where the file of a source lies, for a person."""
+    place = manifest.location_of(manifest.source(source))
+    return place if place.rpartition("/")[2] == file else f"{place}/{file}"
 
 
 def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:

@@ -1,16 +1,26 @@
-"""Where the commands print their tables."""
+"""How the commands print: lines that break at words, and tables of which nothing is cut off."""
 
 import os
+import re
 import sys
+from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
 _PIPED = 200
-"""Columns where there is no terminal: no table of ours is wider, so no word is broken."""
+"""Columns where there is no terminal: most tables fit without a list in their place."""
+_PROSE = 24
+"""Columns of a terminal below which a sentence in a table is unreadable."""
+_HANGING = 2
+_GLUE = "\xa0"
+"""A blank that no line is broken at."""
 
 
 def table_console() -> Console:
-    """A console as wide as the terminal, or as wide as any table where the output is piped."""
+    """A console as wide as the terminal, or wide enough for most tables where the output is piped."""
     console = Console()
     return console if console.is_terminal else Console(width=_PIPED)
 
@@ -24,3 +34,97 @@ def lasting_console() -> Console:
     file = os.fdopen(shown, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
     console = Console(file=file)
     return console if console.is_terminal else Console(file=file, width=_PIPED)
+
+
+def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
+    """Print a line. A terminal breaks it at words, with further lines indented; a pipe gets it whole.
+
+    A word that is longer than the terminal, such as a path, stays in one piece that can be copied.
+    """
+    text = Text(line) if isinstance(line, str) else line
+    if style:
+        text.stylize(style)
+    for part in _broken(text, out.width, indent) if out.is_terminal else [text]:
+        out.print(part, soft_wrap=True)
+
+
+def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
+    """Print a table, or a list where the terminal is too narrow for its names and numbers.
+
+    Headers wrap between words, and cells only in columns with `overflow="fold"`, which hold sentences.
+    """
+    texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    widths = _widths(columns, texts, out.width)
+    if title:
+        say(out, title, "bold")
+    if widths is None:
+        for row in texts:
+            _print_as_list(out, columns, row)
+        return
+    table = Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
+    for row in texts:
+        table.add_row(*row)
+    out.print(table)
+
+
+def right(*names: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(name, justify="right") for name in names]
+
+
+def count(number: int, style: str) -> Text:
+    """A number as a cell, in a style unless it is 0."""
+    return Text(f"{number:,}", style if number else "")
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> list[int] | None:
+    """The width of each column in a table `width` wide; None where it cannot be that narrow."""
+    gaps = len(columns) - 1
+    whole, least = [], []
+    for at, column in enumerate(columns):
+        head = str(column.header)
+        cells = max((line.cell_len for row in rows for line in row[at].split()), default=0)
+        words = max(map(cell_len, head.split()), default=0)
+        whole.append(max(cell_len(head), cells))
+        least.append(max(words, min(cells, _PROSE) if column.overflow == "fold" else cells))
+    spare = width - gaps - sum(least)
+    if spare < 0:
+        return None
+    for at in sorted(range(len(columns)), key=lambda at: whole[at] - least[at]):
+        more = min(spare, whole[at] - least[at])
+        least[at] += more
+        spare -= more
+    return least
+
+
+def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text]) -> None:
+    say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
+    named = [
+        Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell)
+        for column, cell in zip(columns[1:], row[1:], strict=True)
+        if cell
+    ]
+    for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
+        part.pad_left(_HANGING)
+        out.print(part, soft_wrap=True)
+
+
+def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
+    """A text in lines of at most `width`, but for words that are longer; all but the first are indented."""
+    for line in text.split("\n", allow_blank=True):
+        at, breaks = 0, list[int]()
+        used = len(line) - len(line.plain.lstrip(" "))
+        for word in re.finditer("[^ ]+ *", line.plain):
+            if word.start() > at and used + cell_len(word[0].rstrip()) > width:
+                breaks.append(word.start())
+                at, used = word.start(), indent
+            used += cell_len(word[0])
+        first, *others = line.divide(breaks)
+        first.rstrip()
+        yield first
+        for other in others:
+            other.rstrip()
+            other.pad_left(indent)
+            yield other

@@ -22,21 +22,23 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated
 
     benchmark = known.benchmark
     picture = _picture_of(evaluated[0].settings)
-    sides = [_side(benchmark.name, each) for each in evaluated]
+    sides = [_side(benchmark.name, each, evaluated[0]) for each in evaluated]
     page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
     replace_bytes(path, page.encode("utf-8", "backslashreplace"))
 
 
-def _side(benchmark: str, evaluated: "Evaluated") -> "Side":
+def _side(benchmark: str, evaluated: "Evaluated", first: "Evaluated") -> "Side":
     from resources.evaluation.aggregate import ALL
-    from resources.evaluation.runs.comparison import scores_of
+    from resources.evaluation.runs.comparison import changes_between, scores_of
     from resources.evaluation.runs.page import Side
     from resources.evaluation.runs.readings import readings
 
     settings = evaluated.settings
     found = dict(readings(settings.store, settings.corpus.manifest.keys))
     means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
-    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means)
+    changed = {} if evaluated is first else changes_between(first.run.table, evaluated.run.table)
+    changes = {metric: change for (_, metric, part), change in changed.items() if part == ALL}
+    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
 
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":

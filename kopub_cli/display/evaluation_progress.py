@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from kopub_assets.running.progress import Watcher, watched_by
 from resources.config.settings import Settings
+from resources.states import State
 
 
 class _Bars(Watcher):
@@ -26,7 +27,7 @@ class _Bars(Watcher):
         self._rows[asset] = self._rows.get(asset, 0) + rows
         self._bars.update(self._tasks[asset], total=self._rows[asset])
 
-    def computed(self, asset: str, shard: str) -> None:
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
         self._bars.advance(self._tasks[asset])
 
     def warned(self, asset: str, message: str) -> None:

@@ -1,12 +1,13 @@
-"""An evaluation as a table on a terminal, and as JSON values."""
+"""An evaluation on a terminal, and as JSON values."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
+from kopub_cli.display.console import count, print_table, right, say
 from resources.evaluation.aggregate import ALL
 from resources.printable import visible
 
@@ -22,21 +23,21 @@ _NAME, _REASON = 60, 200
 
 
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) -> None:
-    """Print the scores of every profile side by side, and what differs from the first one."""
-    out.print(_table(known, evaluated))
+    """Print the scores of every profile, one below the other, and what differs from the first one."""
+    _show_scores(known, evaluated, out)
     for line in _skipped(evaluated):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(out, line, "yellow")
     for each in known.benchmark.left_out[:_LISTED]:
-        out.print(f"left out {visible(str(each))}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"left out {visible(str(each))}", "yellow")
     if len(known.benchmark.left_out) > _LISTED:
-        out.print(f"and {len(known.benchmark.left_out) - _LISTED:,} more left out", style="yellow", highlight=False)
+        say(out, f"and {len(known.benchmark.left_out) - _LISTED:,} more left out", "yellow")
     for each in evaluated:
-        out.print(f"{each.profile}: {each.compared}", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"{each.profile}: {each.compared}")
     for line in drops(evaluated):
-        out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    out.print(f"licence  {visible(known.benchmark.licence)}", markup=False, highlight=False, soft_wrap=True)
+        say(out, line, "red")
+    say(out, f"licence of the benchmark: {visible(known.benchmark.licence)}")
     for each in evaluated:
-        out.print(f"tables   {each.settings.store.url}", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"tables of {each.profile}: {each.settings.store.url}")
 
 
 def as_json_values(asked: "Asked", known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> dict[str, Any]:
@@ -103,45 +104,52 @@ def _skipped(evaluated: "Sequence[Evaluated]") -> list[str]:
     ]
 
 
-def _table(known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> Table:
+def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) -> None:
+    from resources.evaluation.metrics import METRICS
+
     benchmark = known.benchmark
-    some = f"the first {len(benchmark.samples):,} of {known.of:,}" if len(benchmark.samples) < known.of else known.of
-    title = f"{benchmark.name} {visible(benchmark.version, _NAME)}, {some} samples"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("slice", overflow="fold")
-    table.add_column("samples", justify="right", no_wrap=True)
-    for at, each in enumerate(evaluated):
-        table.add_column(each.profile, justify="right", overflow="fold")
-        for column in ("95 %", "lost", *(("change", "95 %") if at else ())):
-            table.add_column(column, justify="right", no_wrap=True)
     rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
     changed = [_changes(evaluated[0], each) for each in evaluated]
-    for metric, part in dict.fromkeys(name for of_profile in rows for name in of_profile):
-        # Slices are shown of the headlines alone; --json has them all.
-        if part != ALL and not any(
-            of_profile[metric, part]["headline"] for of_profile in rows if (metric, part) in of_profile
-        ):
-            continue
-        cells = [str(next(of_profile[metric, part]["samples"] for of_profile in rows if (metric, part) in of_profile))]
-        for at, of_profile in enumerate(rows):
-            cells += _cells(of_profile.get((metric, part)))
-            if at:
-                cells += _change_cells(changed[at].get((benchmark.name, metric, part)))
-        table.add_row(metric, Text(visible(part, _NAME)), *cells)
-    return table
+    several = len(evaluated) > 1
+    found = dict.fromkeys(name for of_profile in rows for name in of_profile)
+    # Slices are shown of the headlines alone; --json has them all.
+    shown = [name for name in found if name[1] == ALL or any(each.get(name, {}).get("headline") for each in rows)]
+    kept = [each[name] for name in shown for each in rows if name in each]
+    # A column in which every row says the same only takes room.
+    has_slices = any(row["slice"] != ALL for row in kept)
+    has_counts = any(row["samples"] != len(benchmark.samples) for row in kept)
+    columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
+    columns += right("value", "95 % interval", *(["samples"] if has_counts else []), "not read")
+    columns += right("change", "95 % interval") if several else []
+    cells: list[list[str | Text]] = []
+    for name in shown:
+        for at, (each, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
+            if (row := of_profile.get(name)) is None:
+                continue
+            part = [Text(visible(name[1], _NAME))] if has_slices else []
+            profile = [visible(each.profile, _NAME)] if several else []
+            counts = [f"{row['samples']:,}"] if has_counts else []
+            change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
+            cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
+    some = f"the first {len(benchmark.samples):,} of {known.of:,}" if len(benchmark.samples) < known.of else known.of
+    print_table(out, columns, cells, f"{benchmark.name}, version {visible(benchmark.version, _NAME)}: {some} samples")
+    if several:
+        say(out, Text(f"change: against {visible(evaluated[0].profile, _NAME)}, paired by sample", "dim"))
+    for metric in dict.fromkeys(metric for metric, _ in shown):
+        better = "lower" if METRICS[metric].lower_is_better else "higher"
+        say(out, Text(f"{metric}: {METRICS[metric].says.removesuffix('.')}; {better} is better", "dim"))
 
 
-def _cells(row: Mapping[str, Any] | None) -> list[str]:
-    if row is None:
-        return ["", "", ""]
+def _values(row: Mapping[str, Any]) -> list[str | Text]:
     if row["value"] is None:
-        return ["skipped", "", str(row["lost"])]
-    between = "" if row["low"] is None else f"{row['low']:.3f}-{row['high']:.3f}"
-    return [f"{row['value']:.4f}", between, str(row["lost"])]
+        return ["skipped", ""]
+    between = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+    return [f"{row['value']:.4f}", between]
 
 
-def _change_cells(change: "Change | None") -> list[str]:
+def _change_cells(change: "Change | None") -> list[str | Text]:
+    """Red where the readings are significantly worse than those of the first profile."""
     if change is None:
         return ["", ""]
-    return [f"{change.change:+.4f}", f"{change.low:+.3f} to {change.high:+.3f}"]
+    style = "red" if change.worse else ""
+    return [Text(f"{change.change:+.4f}", style), Text(f"{change.low:+.3f} to {change.high:+.3f}", style)]

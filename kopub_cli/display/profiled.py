@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,7 +11,6 @@ import dagster as dg
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.engine import Engine
-from resources.gpu.sampler import GIB
 from resources.printable import visible
 from resources.profiling.limits import Limit, limit
 from resources.profiling.observer import Observed
@@ -19,6 +19,7 @@ from resources.profiling.report import RunReport, StageReport, report
 from resources.profiling.run_events import stages_of
 from resources.profiling.sample_home import SampleHome
 from resources.profiling.timeline import Span
+from resources.recognition.step_times import StepTime, step_times
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
@@ -36,6 +37,7 @@ class Profiled:
     observed: Observed
     limits: dict[str, Limit]
     settings: Settings
+    steps: Sequence[StepTime]
     slow_pages: Sequence[tuple[str, str, float]]
     slow_regions: Sequence[tuple[str, str, float]]
 
@@ -70,8 +72,10 @@ def stages_to_run(settings: Settings) -> list[str]:
     return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
-def profiled(settings: Settings, home: SampleHome, began: float, ended: float, observed: Observed) -> Profiled:
-    """What a run in `home` from `began` to `ended` took."""
+def profiled(
+    settings: Settings, home: SampleHome, began: float, ended: float, observed: Observed, steps: Path
+) -> Profiled:
+    """What a run in `home` from `began` to `ended` took; `steps` is the file of what the steps inside OCR took."""
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
     keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}
@@ -84,6 +88,7 @@ def profiled(settings: Settings, home: SampleHome, began: float, ended: float, o
         observed=observed,
         limits={each.stage.name: _limit(settings, each) for each in run.stages},
         settings=settings,
+        steps=step_times(steps),
         slow_pages=sorted(_pages(store, home.shards), key=lambda page: -page[2])[:_SLOWEST],
         slow_regions=sorted(_regions(store, home.shards), key=lambda region: -region[2])[:_SLOWEST],
     )
@@ -92,16 +97,18 @@ def profiled(settings: Settings, home: SampleHome, began: float, ended: float, o
 def tables(found: Profiled) -> list[Table]:
     """The stages, the slowest pages and the slowest regions, as text."""
     head = ["stage", "wall s", "pages/s", "start s", "CPU s"]
-    gpu = bool(found.observed.cards)
-    head += ["GPU busy", "GPU GiB", "GPU Wh"] if gpu else []
     head += ["requests", "tokens in", "tokens out", "limited by"]
-    stages = Table("stages", head, [_row(each, found, gpu) for each in found.run.stages])
+    stages = [Table("stages", head, [_row(each, found) for each in found.run.stages])]
+    if found.observed.cards:
+        stages.append(Table("GPU: mean, median, most", _GPU_HEAD, [_gpu_row(each) for each in found.run.stages]))
+    if found.steps:
+        stages.append(Table("inside OCR", _STEP_HEAD, [_step_row(each) for each in found.steps]))
     slow = [
         Table(title, ["", "of", "seconds"], [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in rows])
         for title, rows in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions))
         if rows
     ]
-    return [stages, *slow]
+    return [*stages, *slow]
 
 
 def page_of(found: Profiled) -> str:
@@ -111,7 +118,31 @@ def page_of(found: Profiled) -> str:
     return render(title, [shown])
 
 
-def _row(each: StageReport, found: Profiled, gpu: bool) -> list[str]:
+_STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
+
+
+def _step_row(each: StepTime) -> list[str]:
+    milliseconds = [f"{1000 * seconds:.1f}" for seconds in (each.mean, each.p50, each.p95)]
+    return [each.step, str(each.calls), f"{each.seconds:.1f}", f"{each.share:.0%}", *milliseconds]
+
+
+_GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
+
+
+def _gpu_row(each: StageReport) -> list[str]:
+    figures = each.gpu
+    if "gpu_busy" not in figures:
+        return [each.stage.name, *4 * ["-"]]
+    shares = [
+        ", ".join(f"{figures[name + which]:.0%}" for which in ("", "_median", "_max"))
+        for name in ("gpu_busy", "gpu_memory_busy")
+    ]
+    memory = ", ".join(f"{figures[f'gpu_memory_used_{which}gib']:.1f}" for which in ("", "median_", "peak_"))
+    energy = f"{figures['gpu_joules'] / 3600:.2f}" if "gpu_joules" in figures else "-"
+    return [each.stage.name, *shares, memory, energy]
+
+
+def _row(each: StageReport, found: Profiled) -> list[str]:
     stage = each.stage
     cells = [
         stage.name,
@@ -120,12 +151,6 @@ def _row(each: StageReport, found: Profiled, gpu: bool) -> list[str]:
         f"{each.split.starting:.1f}",
         f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
     ]
-    if gpu:
-        cells += [
-            "-" if each.busy is None else f"{each.busy:.0%}",
-            "-" if each.memory_peak is None else f"{each.memory_peak / GIB:.1f}",
-            "-" if each.joules is None else f"{each.joules / 3600:.2f}",
-        ]
     requests = each.requests or sum(_figures(stage.metadata.values(), "finished_"))
     tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
     tokens_out = stage.figure("generated_tokens") or each.generated_tokens

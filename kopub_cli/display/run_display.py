@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,6 +14,7 @@ from kopub_assets.running.forecast import Forecast, Stage
 from kopub_assets.running.progress import Watcher
 from kopub_cli.display.durations import duration
 from resources.printable import visible
+from resources.states import LOST, State
 
 _LINE_SECONDS = 15.0
 """Between two lines where nobody sees a live table."""
@@ -29,6 +30,8 @@ class RunDisplay(Watcher):
         self._forecast, self._out, self._clock = forecast, out, clock
         self._lock = threading.Lock()
         self._said = clock()
+        self.closed: tuple[str, ...] = ()
+        """The gates that the corpus does not pass, as far as the run judged it."""
         self._live = (
             Live(get_renderable=self._shown, console=out, refresh_per_second=_REFRESH) if out.is_terminal else None
         )
@@ -40,6 +43,8 @@ class RunDisplay(Watcher):
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
+            # A table of nothing would stay.
+            self._live.transient = not self.made_anything
             self._live.stop()
 
     def began(self, asset: str) -> None:
@@ -51,9 +56,9 @@ class RunDisplay(Watcher):
             stage = self._stage(asset)
             stage.planned[shard] = rows
 
-    def computed(self, asset: str, shard: str) -> None:
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
         with self._lock:
-            self._stage(asset).count(shard, self._clock())
+            self._stage(asset).count(shard, self._clock(), state)
         self._say_now_and_then(asset)
 
     def published(self, asset: str, shard: str) -> None:
@@ -62,6 +67,14 @@ class RunDisplay(Watcher):
             stage.planned.setdefault(shard, 0)
             stage.published.add(shard)
 
+    def judged(self, closed: Sequence[str]) -> None:
+        self.closed = tuple(closed)
+
+    @property
+    def made_anything(self) -> bool:
+        """Whether a row was computed, or anything was measured."""
+        return any(stage.done for stage in self._forecast.stages.values())
+
     def warned(self, asset: str, message: str) -> None:
         self._out.print(f"{asset}: {visible(message)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
@@ -69,8 +82,9 @@ class RunDisplay(Watcher):
         with self._lock:
             stage = self._stage(asset)
             stage.ended = self._clock()
-        if self._live is None:
-            self._say(f"{asset}: {self._counts(stage)} in {duration(stage.elapsed(stage.ended))}")
+        if self._live is None and stage.done:
+            took = duration(stage.elapsed(stage.ended))
+            self._say(f"{asset}: {self._counts(stage)} in {took}", "red" if stage.lost else "")
 
     def _stage(self, asset: str) -> Stage:
         return self._forecast.stages[asset]
@@ -82,35 +96,44 @@ class RunDisplay(Watcher):
             with self._lock:
                 stage = self._stage(asset)
                 left = duration(self._forecast.remaining(now))
-            self._say(f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go")
+            if stage.shards:
+                says = f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go"
+                self._say(says, "red" if stage.lost else "")
 
-    def _say(self, line: str) -> None:
-        self._out.print(line, markup=False, highlight=False, soft_wrap=True)
+    def _say(self, line: str, style: str = "") -> None:
+        self._out.print(line, style=style or None, markup=False, highlight=False, soft_wrap=True)
 
     def _counts(self, stage: Stage) -> str:
-        return f"{stage.done:,} of {stage.rows:,} rows made" if stage.shards else "made"
+        if not stage.shards:
+            return "measured"
+        lost = "".join(f", {stage.ends[state]:,} {state}" for state in LOST if stage.ends[state])
+        return f"{stage.done - stage.lost:,} of {stage.rows:,} rows made{lost}"
 
     def _shown(self) -> Group:
         now = self._clock()
         with self._lock:
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
             table.add_column("asset", no_wrap=True)
-            for column in ("shards", "rows", "a second", "time"):
+            for column in ("shards", "rows", "lost", "a second", "time"):
                 table.add_column(column, justify="right", no_wrap=True)
             table.add_column("")
             for stage in self._forecast.stages.values():
-                table.add_row(*self._row(stage, now))
+                if stage.rows or not stage.shards:
+                    table.add_row(*self._row(stage, now))
             share, left = self._forecast.share(now), self._forecast.remaining(now)
         return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
 
-    def _row(self, stage: Stage, now: float) -> tuple[str | ProgressBar, ...]:
+    def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
+        shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
+        rows = f"{stage.done - stage.lost:,}/{stage.rows:,}" if stage.shards else ""
         if stage.began is None:
-            return stage.asset, f"0/{stage.shards}" if stage.shards else "", f"0/{stage.rows:,}", "", "", ""
-        rate = stage.rate(now)
+            return stage.asset, shards, rows, "", "", "", ""
+        rate = stage.rate(now) if stage.shards else None
         return (
             stage.asset,
-            f"{len(stage.published)}/{stage.shards}" if stage.shards else "",
-            f"{stage.done:,}/{stage.rows:,}",
+            shards,
+            rows,
+            Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
             "" if rate is None else f"{rate:,.1f}",
             duration(stage.elapsed(now)),
             "done" if stage.ended is not None else _bar(stage),

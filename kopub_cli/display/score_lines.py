@@ -1,4 +1,4 @@
-"""How well queries find their pages and pages are read, in lines and as JSON values for `kopub status`."""
+"""How well queries find their pages and pages are read, in lines and as JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,11 @@ from resources.store.corpus_tables import OCR_SCORES, SCORES
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.store.shard_store import ShardStore
+    from resources.scores.summary import ScoreChange
     from resources.store.table_source import IsOfCorpus
+
+_SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
+"""Metrics of finding on a terminal, by their names for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +26,37 @@ class _Scores:
     is_current: bool
 
 
-def retrieval_lines(
-    store: "ShardStore", keys: Sequence[str], is_of_corpus: "IsOfCorpus"
-) -> tuple[list[str], list[str]]:
+def score_changes(
+    settings: "Settings", is_of_corpus: "IsOfCorpus"
+) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
+    """The headline scores of reading and of finding against the run before; none where they are not of now."""
+    from resources.evaluation.runs import comparison as reading
+    from resources.retrieval import comparison as finding
+
+    read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
+    return (
+        reading.headline_changes(read.table) if read and read.is_current else [],
+        finding.headline_changes(found.table) if found and found.is_current else [],
+    )
+
+
+def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
     """How well queries find their pages, if that was measured; and what they find significantly less well now.
 
     Scores of tables that are of another corpus, or were replaced since, are not shown.
     """
-    scores = _retrieval_scores(store, keys, is_of_corpus)
+    scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
         return [], []
     if not scores.is_current:
-        return [f"scores   none of the tables as they are now: materialize {SCORES.name}"], []
+        return ["finding  not measured on the tables as they are now: kopub run measures it"], []
     from resources.retrieval.comparison import headline, significant_drops
 
-    shown = ("ndcg@10", "recall@1", "recall@5", "recall@10")
-    each = [
-        f"{retriever} {' '.join(f'{means[metric]:.3f}' for metric in shown)}"
+    lines = [
+        f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
         for retriever, means in headline(scores.table).items()
     ]
-    return [f"scores   {', '.join(each)} (nDCG@10, recall@1, 5, 10)"], significant_drops(scores.table)
+    return lines, significant_drops(scores.table)
 
 
 def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
@@ -51,17 +65,19 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
     if scores is None:
         return [], []
     if not scores.is_current:
-        return [f"reading  none of the tables as they are now: materialize {OCR_SCORES.name}"], []
+        return ["reading  not measured on the tables as they are now: kopub run measures it"], []
     from resources.evaluation.runs.comparison import headline, significant_drops
 
-    each = [
-        f"{row['benchmark']} {row['metric']} {row['value']:.3f} of {row['samples']} samples, {row['lost']} not read"
+    lines = [
+        f"reading  {row['benchmark']}: {row['metric']} {row['value']:.3f} over {row['samples']:,} samples"
+        + (f", {row['lost']:,} of them not read" if row["lost"] else "")
         for row in headline(scores.table)
     ]
-    return [f"reading  {'; '.join(each)}"], significant_drops(scores.table)
+    return lines, significant_drops(scores.table)
 
 
-def _retrieval_scores(store: "ShardStore", keys: Sequence[str], is_of_corpus: "IsOfCorpus") -> _Scores | None:
+def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
+    store = settings.store
     if (found := store.find(SCORES.name, ALL)) is None:
         return None
     from resources.retrieval.run_history import HISTORY
@@ -69,7 +85,7 @@ def _retrieval_scores(store: "ShardStore", keys: Sequence[str], is_of_corpus: "I
     scores = found[0]
     if not scores.schema.equals(SCORES.schema) or not scores.num_rows:
         return None
-    return _Scores(scores, HISTORY.is_of_tables_now(store, keys, is_of_corpus))
+    return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
 
 
 def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
@@ -84,9 +100,9 @@ def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores
     return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
 
 
-def retrieval_values(store: "ShardStore", keys: Sequence[str], is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
+def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
     """The means by retriever and metric, and what dropped; None where nothing was measured."""
-    scores = _retrieval_scores(store, keys, is_of_corpus)
+    scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
         return None
     from resources.retrieval.comparison import headline, significant_drops

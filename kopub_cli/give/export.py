@@ -15,21 +15,35 @@ from resources.urls import is_url
 if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.documents_out.folder import DocumentsOut
+    from resources.documents_out.markdown_file import MarkdownOptions
+    from resources.release.base import OpenImages
 
 
 def export(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder or URL, or that of an earlier export.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="One markdown file a document, with pictures.")] = False,
     docling: Annotated[bool, typer.Option("--docling", help="One DoclingDocument a document, with pictures.")] = False,
+    page_marks: Annotated[
+        bool, typer.Option("--page-marks", help="With --markdown: a visible line where a page begins.")
+    ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="With --markdown: what a model noted on figures and tables, below them.")
+    ] = False,
+    page_images: Annotated[bool, typer.Option("--page-images", help="The pictures of whole pages too.")] = False,
 ) -> None:
     """Write everything as JSON lines, NumPy arrays and picture files; or the documents, as markdown or for docling."""
+    for option, given in (("--page-marks", page_marks), ("--notes", notes)):
+        if given and not markdown:
+            raise ConfigError(f"{option} is for markdown: add --markdown")
     settings = open_settings()
+    images = _page_images(settings) if page_images else None
     formats = [name for name, wanted in (("markdown", markdown), ("docling", docling)) if wanted]
     if formats:
         from resources.documents_out.folder import MARKER as OF_DOCUMENTS
+        from resources.documents_out.markdown_file import MarkdownOptions
 
         with _made(folder, OF_DOCUMENTS) as out:
-            documents = _documents(settings, out, formats)
+            documents = _documents(settings, out, formats, images, MarkdownOptions(page_marks, notes))
         _say(_shown(folder), documents)
         return
     from kopub_assets.graph import GRAPH
@@ -43,7 +57,7 @@ def export(
     figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
     require_indexed(settings, [*ASSETS, *figures])
     with _made(folder, OF_TABLES) as out:
-        done = export_tables(settings.store, keys, out, figures)
+        done = export_tables(settings.store, keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     typer.echo(f"{_shown(folder)}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
 
@@ -71,23 +85,33 @@ def _shown(folder: str) -> str:
     return folder if is_url(folder) else str(Path(folder).resolve())
 
 
-def _documents(settings: "Settings", folder: Path, formats: list[str]) -> "DocumentsOut":
+def _page_images(settings: "Settings") -> "OpenImages":
+    """Opens the pictures of the pages of a shard."""
+    from resources.release.base import page_images
+    from resources.store.corpus_tables import TABLES
+
+    return lambda shard: page_images(settings.corpus, shard, settings.store.read(TABLES.pages.name, shard))
+
+
+def _documents(
+    settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
+) -> "DocumentsOut":
     from resources.documents_out.folder import write_documents
-    from resources.figures.descriptions import descriptions
+    from resources.figures.notes import sound_notes
     from resources.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
     store, keys = settings.store, settings.corpus.manifest.keys
-    return write_documents(store, keys, folder, formats, descriptions(store, keys))
+    return write_documents(store, keys, folder, formats, sound_notes(store, keys), images, markdown)
 
 
 def _say(folder: str, done: "DocumentsOut") -> None:
     """What was written; pages and regions add up."""
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions
-    typer.echo(
-        f"{folder}: {done.documents:,} documents of {done.pages.total():,} pages ({states}), {done.pictures:,} pictures"
-    )
+    whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""
+    pictures = f"{done.pictures:,} pictures{whole}"
+    typer.echo(f"{folder}: {done.documents:,} documents of {done.pages.total():,} pages ({states}), {pictures}")
     typer.echo(
         f"{regions.total():,} regions: {regions['placed']:,} in the text, {regions['furniture']:,} running heads and "
         f"page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopub_cli.display.as_json import print_json
+from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import open_settings, require_indexed
 
 if TYPE_CHECKING:
@@ -47,20 +48,24 @@ def publish(
 
 
 def _show(fit: "Fitness", difference: list[str] | None) -> None:
+    out = table_console()
     for line in difference or ():
-        typer.echo(line)
+        say(out, line)
     if difference is None:
-        typer.echo("no repository: set hub.repo in the profile to compare with one, and to publish")
+        say(out, "no repository: set hub.repo in the profile to compare with one, and to publish")
     gates = (
         ("gates.override", fit.quality, fit.override),
         ("gates.license_override", fit.licences, fit.license_override),
     )
     for gate, problems, reason in gates:
         for problem in problems:
-            typer.echo(f"overlooked, {gate} says {reason!r}: {problem}" if reason else f"closed: {problem}")
+            if reason:
+                say(out, f"overlooked, {gate} says {reason!r}: {problem}", "yellow")
+            else:
+                say(out, f"closed: {problem}", "red")
     keys = [key for key, problems, reason in gates if problems and not reason]
     opened = f"the gates are closed; a reason in {' and '.join(keys)} opens them"
-    typer.echo(opened if fit.closed else "the gates are open")
+    say(out, opened if fit.closed else "the gates are open", "red" if fit.closed else "green")
 
 
 def _say(line: str) -> None:

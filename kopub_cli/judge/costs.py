@@ -1,21 +1,29 @@
-"""`kopub costs`: what the pages have cost so far, by asset, and which of them most."""
+"""`kopub costs`: what the pages of the corpus have cost so far, by asset, and which of them most."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, right, say, table_console
 from kopub_cli.display.durations import duration
-from kopub_cli.indexed_corpus import open_located
+from kopub_cli.indexed_corpus import corpus_check, open_located
 from resources.printable import counted, visible
+from resources.states import State
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from resources.config.located import Located
     from resources.store.records.run_summary import AssetRun
     from resources.store.table_store import TableStore
+
+_BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
+"""What a run may have counted that a person should see."""
 
 
 def costs(
@@ -23,7 +31,7 @@ def costs(
     runs: Annotated[int, typer.Option(min=0, help="Latest runs of each asset to sum up.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Show the time and GPU time of all pages that were ever computed, and the costliest.
+    """Show the time and GPU time that the pages of the corpus took in all runs, and the costliest pages.
 
     Of the latest runs it shows rows a second, and what the engines counted: tokens, second tries and what they
     brought, loops, what was pruned and dropped.
@@ -39,25 +47,86 @@ def spent(located: "Located", top: int, runs: int = 1) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
     from resources.store.records import ledger
 
-    store, keys = located.store, located.manifest.keys
-    return {"assets": [_asset(store, asset, keys, top, runs) for asset in ledger.assets(store)]}
+    entries = _Entries.of(located)
+    return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
 
 
-def _asset(store: "TableStore", asset: str, keys: list[str], top: int, runs: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Entries:
+    """Which entries of the ledgers are of the indexed corpus: the others stay there when the corpus is switched."""
+
+    pages: "Mapping[str, pa.Table | None]"
+    """The pages of the corpus with their states, by shard; None where none was made."""
+    other_runs: "pa.ChunkedArray"
+    """Runs that computed pages of other corpora alone."""
+
+    @classmethod
+    def of(cls, located: "Located") -> "_Entries":
+        """Look at the pages of every shard. Raises `StoreError`."""
+        import pyarrow as pa
+
+        from resources.store.corpus_tables import TABLES
+        from resources.store.records import ledger
+
+        store, asset = located.store, TABLES.pages.name
+        is_of_corpus = corpus_check(located.manifest, store).look()
+        pages: dict[str, pa.Table | None] = {}
+        own, every = list[pa.Array](), list[pa.Array]()
+        for shard in located.manifest.keys:
+            made = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
+            rows = ledger.read(store, asset, shard)
+            every += rows["run_id"].chunks
+            own += _with(rows, "row_id", made["page_id"])["run_id"].chunks if made is not None else []
+            pages[shard] = made
+        runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
+        return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
+
+    def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
+        """The entries of a shard. Releases and queries have no ids of pages: theirs are told by their runs."""
+        from resources.store.corpus_tables import RELEASED_FILES, TABLES
+        from resources.store.records import ledger
+
+        rows, pages = ledger.read(store, asset, shard), self.pages[shard]
+        if asset in (TABLES.query_vectors.name, RELEASED_FILES.name):
+            return _with(rows, "run_id", self.other_runs, keep=False)
+        return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
+
+    def without_bytes(self, shard: str) -> set[str]:
+        """The pages of which nothing can be computed."""
+        pages = self.pages[shard]
+        if pages is None:
+            return set()
+        states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
+        return {page for page, state in states if state == State.QUARANTINED}
+
+
+def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool = True) -> "pa.Table":
+    """The rows whose column has one of these values, or none of them."""
+    import pyarrow.compute as pc
+
+    # By Arrow's functions: an array of Python values, and an expression, load pandas.
+    found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
+    return rows.filter(found if keep else pc.call_function("invert", [found]))
+
+
+def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
     import pyarrow as pa
 
+    from resources.store.corpus_tables import TABLES
     from resources.store.records import ledger
     from resources.store.records.run_summary import runs_of
 
-    shards = {shard: ledger.read(store, asset, shard) for shard in keys}
+    shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
     rows = pa.concat_tables(list(shards.values()))
     total = ledger.spent(rows)
+    # Where a run computed nothing, the pages that it passed on share its time.
+    passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
     costliest = sorted(
         (
             {"shard": shard, **row}
             for shard, table in shards.items()
             for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist()
-            if row["seconds"] is not None
+            if row["seconds"] is not None and row["row_id"] not in passed_on[shard]
         ),
         key=lambda row: -row["seconds"],
     )
@@ -87,34 +156,30 @@ def _run(run: "AssetRun") -> dict[str, Any]:
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("asset", no_wrap=True)
-    for column in ("rows computed", "time", "s a row", "GPU time", "GPU s a row"):
-        table.add_column(column, justify="right")
-    for asset in shown["assets"]:
-        table.add_row(
-            asset["asset"],
-            str(asset["computed"]),
-            duration(asset["seconds"]),
-            f"{asset['seconds_each']:.3f}",
-            duration(asset["gpu_seconds"]),
-            f"{asset['gpu_seconds_each']:.3f}",
-        )
-    out.print(table)
+    columns = [Column("asset"), *right("rows", "time", "s/row", "GPU time", "GPU s/row")]
+    print_table(out, columns, [_cells(asset) for asset in shown["assets"]])
     for asset in shown["assets"]:
         for run in asset["runs"]:
-            out.print(f"{asset['asset']}: {summary_line(run)}", markup=False, highlight=False, soft_wrap=True)
+            bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
+            say(out, f"{asset['asset']}: {summary_line(run)}", bad)
     for asset in shown["assets"]:
         for row in asset["costliest"]:
             line = f"{asset['asset']}: {visible(row['row_id'])} of {row['shard']} took {duration(row['seconds'])}"
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(out, line)
         if asset["of_unknown_cost"]:
-            out.print(
-                f"{asset['asset']}: {counted(asset['of_unknown_cost'], 'row')} finished by runs that were killed, "
-                "at a cost that is not known.",
-                highlight=False,
-                soft_wrap=True,
-            )
+            rows = counted(asset["of_unknown_cost"], "row")
+            say(out, f"{asset['asset']}: killed runs finished {rows} at an unknown cost")
+
+
+def _cells(asset: dict[str, Any]) -> list[str]:
+    return [
+        asset["asset"],
+        f"{asset['computed']:,}",
+        duration(asset["seconds"]),
+        f"{asset['seconds_each']:.3f}",
+        duration(asset["gpu_seconds"]),
+        f"{asset['gpu_seconds_each']:.3f}",
+    ]
 
 
 def summary_line(run: dict[str, Any]) -> str:

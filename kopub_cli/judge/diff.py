@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, right, say, table_console
 from kopub_cli.local_path import local_path
 from resources.errors import KopubError
-from resources.printable import visible
+from resources.printable import counted, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +54,9 @@ def diff(
     A VERSION may also be the recipe of a kept table, or its beginning: that
     table, what it was made from, and what was made from it.
 
-    Regions are one when their boxes overlap by half (IoU 0.5). The damage of
-    a text is the number of characters lost, changed or added, and ten for
-    every number that is another.
+    Regions match when their boxes overlap by half (IoU 0.5). The damage of a
+    text is the number of characters lost, changed or added, and ten for each
+    changed number.
     """
     from kopub_assets.upgrades.shard_diff import compared_tables, upgrades_between
     from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, edition
@@ -111,23 +111,26 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
 
 
 def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
-    out.print(Text(f"{shard}: {visible(names[0])} and {visible(names[1])}", style="bold"))
+    say(out, f"{shard}: {visible(names[0])} and {visible(names[1])}", "bold")
     for upgrade in upgrades:
         why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
-        out.print(Text(f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}"), soft_wrap=True)
+        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
     kinds = ", ".join(f"{found.kinds[kind]} {kind}" for kind in ("added", "removed", "moved", "relabelled"))
-    out.print(f"{len(found.changed)} of {found.pages} pages differ", highlight=False)
-    out.print(f"regions   {kinds}, {found.kinds['text']} read otherwise", highlight=False, soft_wrap=True)
-    out.print(f"text      {_harm(found.damage)}", highlight=False, soft_wrap=True)
+    say(
+        out,
+        f"{len(found.changed)} of {counted(found.pages, 'page')} {'differs' if len(found.changed) == 1 else 'differ'}",
+    )
+    say(out, f"regions   {kinds}, {found.kinds['text']} with changed text")
+    say(out, f"text      {_harm(found.damage)}")
     labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
-    out.print(Text(f"labels    {labels or 'as many of each as before'}"), soft_wrap=True)
+    say(out, f"labels    {labels or 'as many of each as before'}")
     for asset, change in found.vectors.items():
         lowest = "".join(f", lowest {cosine:.4f} {visible(row_id)}" for cosine, row_id in change.lowest[:1])
         line = change.problem or f"cosine {change.mean:.4f} on average over {change.compared}{lowest}"
-        out.print(Text(f"{asset}  {line}"), soft_wrap=True)
+        say(out, f"{asset}  {line}")
     if found.changed:
         out.print()
-        out.print(_listing(found))
+        _show_pages(found, out)
 
 
 def _harm(damage: "Damage") -> str:
@@ -140,20 +143,17 @@ def _harm(damage: "Damage") -> str:
     return ", ".join(f"{count:,} {name}" for name, count in named.items())
 
 
-def _listing(found: "ShardDiff") -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("page", overflow="fold")
-    for column in ("damage", "lost", "changed", "added", "numbers", "regions"):
-        table.add_column(column, justify="right")
-    table.add_column("state", style="red", overflow="fold")
+def _show_pages(found: "ShardDiff", out: Console) -> None:
+    rows: list[list[str | Text]] = []
     for page in found.changed[:_LISTED]:
         harm = page.damage
-        counts = map(str, (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
+        counts = (f"{number:,}" for number in (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
         regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
-        table.add_row(Text(visible(page.page_id)), *counts, regions, Text(_ends(page)))
+        rows.append([visible(page.page_id), *counts, regions, Text(_ends(page), "red")])
+    figures = right("damage", "lost", "changed", "added", "numbers", "regions")
+    print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
     if len(found.changed) > _LISTED:
-        table.add_row(f"{len(found.changed) - _LISTED} more")
-    return table
+        say(out, f"{len(found.changed) - _LISTED} more")
 
 
 def _ends(page: "PageDiff") -> str:

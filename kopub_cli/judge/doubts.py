@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_located
 from resources.printable import counted, visible
 
@@ -33,9 +33,9 @@ def doubts(
     top: Annotated[int, typer.Option(min=1, help="Pages to list.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
 ) -> None:
-    """List the pages whose text looks wrong, worst first. Their state is unchanged; look at them.
+    """List the pages whose text looks wrong, worst first; their state stays as it is.
 
-    With pdf.text_layer, pages that differ from the text layer of their PDF are among them.
+    With pdf.text_layer, pages that differ from their PDF's text layer are among them.
     """
     located = open_located()
     texts = texts_by_shard(located.manifest, located.store)
@@ -44,13 +44,15 @@ def doubts(
         for shard, page in found:
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
         return
-    out = Console(highlight=False)
+    out = table_console()
     for shard, page in found[:top]:
-        out.print(_line(shard, page), soft_wrap=True)
+        say(out, _line(shard, page))
     share = f" ({len(found) / pages:.1%})" if pages else ""
-    out.print(f"{len(found):,} of {counted(pages, 'text')} {'looks' if len(found) == 1 else 'look'} wrong{share}")
+    looks = "looks" if len(found) == 1 else "look"
+    more = f"; --top {len(found)} lists them all" if len(found) > top else ""
+    say(out, f"{len(found):,} of {counted(pages, 'text')} {looks} wrong{share}{more}", "yellow" if found else "")
     for line in about_layers(list(texts.values())):
-        out.print(line, soft_wrap=True)
+        say(out, line)
 
 
 def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
@@ -106,9 +108,4 @@ def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
 
 
 def _line(shard: str, page: "DoubtfulPage") -> Text:
-    return Text.assemble(
-        (f"{page.doubt:.2f}  ", "bold"),
-        visible(page.page_id),
-        (f"  {shard}  ", "dim"),
-        "; ".join(page.doubts),
-    )
+    return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), ("; ".join(page.doubts), "yellow"))

@@ -10,9 +10,10 @@ import typer
 from rich.console import Console
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import say, table_console
 from kopub_cli.local_path import local_path
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
+from resources.printable import counted
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
@@ -61,7 +62,7 @@ def evaluate(
         from kopub_cli.display.evaluation_page import write_page
 
         write_page(html, known, evaluated, pages)
-        out.print(f"{html}", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"wrote {html}")
     if as_json:
         print_json(as_json_values(asked, known, evaluated))
     else:
@@ -76,19 +77,24 @@ def _list(as_json: bool) -> None:
         return
     out = table_console()
     for name, adapter in ADAPTERS.items():
-        out.print(f"{name:<14}{adapter.says}", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"{name:<14}{adapter.says}", indent=14)
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":
     """The settings of each profile, which must have names of their own: tables lie in a folder of that name."""
+    from resources.config.profile_files import find_profile
     from resources.config.settings import load_settings, read_settings
+    from resources.weights.fetch import require_ready
 
+    for name in names:
+        find_profile(name, "--profile ")
     chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
     seen: set[str] = set()
     for settings in chosen:
         if settings.profile_name in seen:
             raise ConfigError(f"two profiles are called {settings.profile_name}: rename one of their files")
         seen.add(settings.profile_name)
+        require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
     return chosen
 
 
@@ -120,7 +126,7 @@ def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evalua
         place = folder / each.profile if len(evaluated) > 1 else folder
         found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
         count = write_predictions(place, taken, found)
-        out.print(f"{place}: {count} files", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"wrote {counted(count, 'file')} to {place}")
 
 
 @contextmanager

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, right, say, table_console
 from kopub_cli.local_path import local_path
 from resources.errors import KopubError
 from resources.printable import visible
+from resources.states import State
 
 if TYPE_CHECKING:
     from resources.pages.corpus import Corpus
@@ -88,7 +89,7 @@ def _meant(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | No
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
-    out.print(Text(f"{visible(shown['id'])}  {shown['kind']} of {shown['shard']}", style="bold"))
+    say(out, f"{visible(shown['id'])}  {shown['kind']} of {shown['shard']}", "bold")
     if shown["source"]:
         _show_source(shown["source"], out)
     if shown["regions"]:
@@ -96,50 +97,53 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     for step in shown["steps"]:
         _show_step(step, out)
     for asset in shown["missing"]:
-        out.print(Text(f"\nThe {asset} that this was made from is not kept any more.", style="yellow"))
+        say(out, f"\nThe {asset} that this was made from is not kept any more.", "yellow")
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:
-    rows = {"source": f"{source['file']}, row {source['row']}", "sha256": str(source["sha256"])}
+    rows = _origin_rows(source["origin"]) if source["origin"] else {}
+    rows |= {"kept in": f"{source['file']}, row {source['row']}", "page sha256": str(source["sha256"])}
     if source["width"]:
         rows["image"] = (
             f"{source['format']}, {source['width']} x {source['height']} pixels, {source['n_bytes']:,} bytes"
         )
     rows |= {name: str(source[key]) for name, key in (("document", "doc_id"), ("licence", "license")) if source[key]}
-    out.print(_grid(rows))
+    _show_facts(rows, out)
     if source["problem"]:
-        out.print(Text(f"THE SOURCE CANNOT BE READ: {visible(source['problem'])}", style="bold red"))
+        say(out, f"THE SOURCE CANNOT BE READ: {visible(source['problem'])}", "bold red")
     elif not source["unchanged"]:
         line = f"THE IMAGE IN THE SOURCE IS NOT THE ONE THAT WAS READ: its sha256 is {source['sha256_now']} now"
-        out.print(Text(line, style="bold red"))
+        say(out, line, "bold red")
     else:
-        out.print(Text("The source holds these bytes: hashed again just now.", style="green"))
+        say(out, "The source holds these bytes: hashed again just now.", "green")
+
+
+def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
+    """The file of a person that a page comes from."""
+    page = f", page {origin['page']}" if origin["page"] else ""
+    rows = {"file": f"{visible(origin['path'])}{page}", "file sha256": str(origin["sha256"])}
+    return rows | ({"drawn": f"at {origin['dpi']} dpi by {origin['renderer']}"} if origin["dpi"] else {})
 
 
 def _show_regions(regions: list[dict[str, Any]], out: Console) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("region", "label", "score", "box in pixels", "read by", "state", "text"):
-        table.add_column(
-            name, justify="right" if name in ("region", "score") else "left", overflow="fold", no_wrap=name != "text"
-        )
+    rows: list[list[str | Text]] = []
     for region in regions:
         box = " ".join(f"{value:.0f}" for value in region["bbox"])
         score = "" if region["score"] is None else f"{region['score']:.2f}"
         ended = ": ".join(visible(part, _CONTENT) for part in (region["state"], region["reason"]) if part)
         text = visible(region["content"] or "", _CONTENT)
-        cells = (str(region["index"]), visible(region["label"], _CONTENT), score, box, _origin(region), ended, text)
-        table.add_row(*map(Text, cells))
+        style = {State.OK: "", State.BLANK: "", State.PARTIAL: "yellow"}.get(region["state"] or State.OK, "red")
+        origin, label = (region["origin"] or "").replace("_", " "), visible(region["label"], _CONTENT)
+        rows.append([str(region["index"]), label, score, box, origin, Text(ended, style), text])
+    names = [Column(name) for name in ("box in pixels", "read by", "state")]
+    columns = [*right("region"), Column("label"), *right("score"), *names, Column("text", overflow="fold")]
     out.print()
-    out.print(table)
-
-
-def _origin(region: dict[str, Any]) -> str:
-    return (region["origin"] or "").replace("_", " ")
+    print_table(out, columns, rows)
 
 
 def _show_step(step: dict[str, Any], out: Console) -> None:
     ended = ": ".join(visible(part) for part in (step["state"], step["reason"]) if part)
-    out.print(Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
+    say(out, Text.assemble("\n", (step["asset"], "bold"), f"  {ended}"))
     model = " at ".join(filter(None, (step["model"], step["revision"])))
     spent = f", {step['gpu_seconds']:.2f} GPU seconds" if step["gpu_seconds"] else ""
     run = f"{step['run_id']} at {step['made_at']}{spent}" if step["run_id"] else "not recorded"
@@ -155,13 +159,11 @@ def _show_step(step: dict[str, Any], out: Console) -> None:
         "vector": step["vector"] and _plain(step["vector"]),
         "run": run,
     }
-    out.print(_grid({name: value for name, value in rows.items() if value}))
+    _show_facts({name: value for name, value in rows.items() if value}, out)
     if step["replaced_since"]:
-        out.print(
-            Text("  This table has been replaced since; what is shown is the version that was kept.", style="yellow")
-        )
+        say(out, "This table has been replaced since; this is the version that was kept.", "yellow")
     for parent in step["stale"]:
-        out.print(Text(f"  Stale: {parent} holds something else now than what this was made from.", style="yellow"))
+        say(out, f"Stale: {parent} has changed since this was made from it.", "yellow")
 
 
 def _plain(value: Any) -> str:
@@ -170,13 +172,10 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _grid(rows: dict[str, str]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
+def _show_facts(rows: dict[str, str], out: Console) -> None:
+    wide = max(map(len, rows), default=0)
     for name, value in rows.items():
-        grid.add_row(Text(f"  {name}"), Text(visible(value, _VALUE)))
-    return grid
+        say(out, Text.assemble((f"  {name:<{wide}}  ", "dim"), visible(value, _VALUE)), indent=4)
 
 
 def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:

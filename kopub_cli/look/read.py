@@ -1,47 +1,211 @@
-"""`kopub read`: what is written in one file, at once."""
+"""`kopub read`: what is written in some files, at once."""
 
 import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from kopub_cli.local_path import local_path
-from resources.printable import visible
+from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
+from resources.errors import ConfigError, KopubError, StoppedByHand
+from resources.printable import counted, visible
 from resources.states import LOST, State
 
 if TYPE_CHECKING:
-    from kopub import Document, Page
+    import pyarrow as pa
+
+    from kopub import Page
+    from kopub.reading import Reading
+    from kopub.sources.home import HomeSource
+    from kopub_assets.running.progress import Watcher
+
+_LINE_SECONDS = 15.0
+"""Between two lines on the progress where nobody sees a bar."""
+_LOST_PAGES = 3
+"""Exit status where pages, or regions of them, could not be read."""
 
 
 def read(
-    file: Annotated[Path, typer.Argument(parser=local_path, metavar="FILE", help="An image or a PDF.")],
-    profile: Annotated[str, typer.Option(help="Name or path of a profile; $KOPUB_PROFILE when left out.")] = "",
+    files: Annotated[list[Path], typer.Argument(parser=local_path, metavar="FILE...", help="Images and PDFs.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", parser=local_path, metavar="FOLDER", help="Write a markdown file for each, with pictures."
+        ),
+    ] = None,
+    pages: Annotated[
+        str, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, as 3,5,9-.")
+    ] = "",
+    ocr: Annotated[bool, typer.Option("--ocr", help=OCR_HELP)] = False,
+    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
 ) -> None:
-    """Print FILE as markdown, without an index or a home: the engines of the profile read it now.
+    """Print files as markdown, without an index or a home: the engines of the profile read them now.
 
-    Standard error names pages that are blank, could not be read, or whose text looks wrong.
+    Paragraphs are joined over lines and pages; running heads and page numbers are left out. Standard error names pages
+    that are blank, could not be read, or whose text looks wrong. After Ctrl-C the pages that were read are there.
+    Exit status 3 when a page or a part of it could not be read.
     """
-    import kopub
+    from kopub.reading import Reading
 
-    document = kopub.read(file, profile=profile or None)
-    if as_json_values:
-        typer.echo(json.dumps(as_json(document), ensure_ascii=False, indent=1))
-    else:
-        typer.echo(document.markdown)
-    for page in document.pages:
+    if out is not None and as_json_values:
+        raise ConfigError("--json prints, and -o writes markdown: name one")
+    layer = text_layer_choice(ocr, text_layer)
+    reading = Reading(files, pages=pages or None, text_layer=layer)
+    try:
+        parts, ended = _read(reading)
+        documents = _documents(parts)
+        read_so_far = f"{sum(map(len, documents.values())):,} of {counted(reading.pages, 'page')} were read"
+        _require_pages(documents, ended)
+        if as_json_values:
+            shown = [as_json(name, found) for name, found in documents.items()]
+            typer.echo(json.dumps(shown[0] if len(files) == 1 else shown, ensure_ascii=False, indent=1))
+        else:
+            _write_markdown(parts, out)
+        is_lost = _tell(parts, documents)
+    finally:
+        reading.close()
+    if isinstance(ended, KopubError):
+        raise KopubError(f"{read_so_far}; then: {ended}")
+    if ended is not None:
+        raise StoppedByHand(f"stopped: {read_so_far}")
+    if is_lost:
+        raise typer.Exit(_LOST_PAGES)
+
+
+def as_json(document: str, pages: "Sequence[Page]") -> dict[str, Any]:
+    """A document as JSON values: what `kopub read --json` prints."""
+    return {"document": document, "pages": [*map(_page, pages)]}
+
+
+def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
+    """The parts that were read, and what ended the reading before all were."""
+    from kopub_assets.running.progress import watched_by
+
+    parts: list[HomeSource] = []
+    with _progress(reading.pages) as watcher, watched_by(watcher):
+        try:
+            parts.extend(reading.parts())
+        except (KopubError, KeyboardInterrupt) as ended:
+            return parts, ended
+    return parts, None
+
+
+@contextmanager
+def _progress(pages: int) -> "Iterator[Watcher]":
+    """Follow the reading on standard error: a bar at a terminal, a line now and then elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kopub_assets.running.progress import Watcher
+    from resources.store.corpus_tables import TABLES
+
+    console = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("pages"), TimeRemainingColumn())
+    lock = threading.Lock()
+
+    class Reader(Watcher):
+        """Counts pages where recognition is through with them, which takes longest."""
+
+        done, said = 0, time.monotonic()
+
+        def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+            if asset != TABLES.readings.name:
+                return
+            with lock:
+                self.done += 1
+                bar.advance(task)
+                if not console.is_terminal and time.monotonic() - self.said >= _LINE_SECONDS:
+                    self.said = time.monotonic()
+                    typer.echo(f"{self.done:,} of {counted(pages, 'page')} read", err=True)
+
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=pages)
+        yield Reader()
+
+
+def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
+    """The pages that were read, by document."""
+    from kopub import Corpus
+
+    found: dict[str, list[Page]] = {}
+    for part in parts:
+        for document in Corpus(part).documents:
+            found.setdefault(document.id, []).extend(document.pages)
+    return found
+
+
+def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseException | None) -> None:
+    """Raise `KopubError` where nothing was read: what ended the reading, or what the first page lacks."""
+    pages = [page for found in documents.values() for page in found]
+    if ended is not None and not pages:
+        raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
+    if pages and all(page.state in LOST for page in pages):
+        raise KopubError(f"{pages[0].id} cannot be read: {pages[0].reason}")
+
+
+class _Tables:
+    """The tables of all parts, each part a shard."""
+
+    def __init__(self, parts: "Sequence[HomeSource]") -> None:
+        self._parts = {str(number): part for number, part in enumerate(parts)}
+        self.shards = list(self._parts)
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> "pa.Table":
+        part = self._parts[shard]
+        return part.store.read(asset, part.shards[0], columns)
+
+    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+        part = self._parts[shard]
+        return part.store.metadata(asset, part.shards[0])
+
+
+def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
+    """Write the documents with their pictures into a folder; or print them, with words in place of the pictures."""
+    from resources.documents_out.document_stream import DocumentStream
+    from resources.documents_out.editing import edited
+    from resources.documents_out.folder import write_documents
+    from resources.documents_out.markdown_file import document_markdown
+
+    tables = _Tables(parts)
+    if out is not None:
+        done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
+        what = f"{counted(done.documents, 'document')} of {counted(done.pages.total(), 'page')}"
+        typer.echo(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
+        return
+    for document in DocumentStream(tables, tables.shards).read(lambda path, data: None):
+        pages = tuple(
+            replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
+            for page in document.pages
+        )
+        shown = replace(document, pages=pages)
+        typer.echo(document_markdown(shown, edited(shown).blocks), nl=False)
+
+
+def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
+    """Say on standard error what is from text layers, and which pages want a look; whether something was lost."""
+    from resources.texts.layers.comparison import FromLayers, from_layers
+    from resources.texts.text_quality import DOUBTFUL
+
+    found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
+    if found.regions:
+        typer.echo(str(found), err=True)
+    pages = [page for found in documents.values() for page in found]
+    for page in pages:
         if page.state in (*LOST, State.PARTIAL):
             typer.echo(visible(f"{page.id} is {page.state}: {page.reason}"), err=True)
         elif page.state == State.BLANK:
             typer.echo(visible(f"{page.id} is blank: nothing is written on it"), err=True)
-    for page in document.pages.doubtful:
-        typer.echo(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
-
-
-def as_json(document: "Document") -> dict[str, Any]:
-    """A document as JSON values: what `kopub read --json` prints."""
-    return {"document": document.id, "pages": [*map(_page, document.pages)]}
+    for page in pages:
+        if (page.doubt or 0) >= DOUBTFUL:
+            typer.echo(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
+    return any(page.state in (*LOST, State.PARTIAL) for page in pages)
 
 
 def _page(page: "Page") -> dict[str, Any]:
@@ -65,6 +229,7 @@ def _page(page: "Page") -> dict[str, Any]:
                 "content": region.content,
                 "state": region.state,
                 "reason": region.reason,
+                "origin": region.origin,
             }
             for region in page.regions
         ],

@@ -1,12 +1,14 @@
 """`kopub search`: pages that answer a question."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import open_settings
 from resources.printable import blanked
 from resources.search.search_options import MOST, Mode, Where
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.search.answers import Answer, Hit
     from resources.search.searcher import Searcher
+
+_INDENT = 4
+"""Of what belongs to a hit: under its page, beside its rank."""
 
 
 def search(
@@ -28,7 +33,8 @@ def search(
         list[str] | None, typer.Option(metavar="ID", help="Only pages of this document; more than once for more.")
     ] = None,
     shard: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only pages of this shard; more than once for more.")
+        list[str] | None,
+        typer.Option("--shard", "--shards", metavar="NAME", help="Only pages of this shard; more than once for more."),
     ] = None,
     has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
     has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
@@ -38,11 +44,16 @@ def search(
     from resources.search.answers import as_json
 
     where = Where(frozenset(document or ()), frozenset(shard or ()), has_table, has_figure)
-    answer = searcher_of(open_settings()).search(query, top, mode, where)
+    settings = open_settings()
+    answer = searcher_of(settings).search(query, top, mode, where)
+    manifest = settings.corpus.manifest
+    sources = {hit.page.shard: manifest.shard(hit.page.shard).source for hit in answer.hits}
     if as_json_values:
-        typer.echo(json.dumps(as_json(answer), ensure_ascii=False, indent=1))
+        found = as_json(answer)
+        found["hits"] = [{**hit, "source": sources[hit["shard"]]} for hit in found["hits"]]
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
     else:
-        _show(answer, Console(highlight=False))
+        _show(answer, sources if len(manifest.sources) > 1 else {}, table_console())
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
@@ -52,19 +63,19 @@ def searcher_of(settings: "Settings") -> "Searcher":
     return home_searcher(settings, settings.corpus, settings.store, lambda line: typer.echo(line, err=True))
 
 
-def _show(answer: "Answer", out: Console) -> None:
+def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
+    """Show the answer; `sources` are the names of the hits' sources by shard, where the corpus has several."""
     if not answer.hits:
-        out.print(_nothing(answer))
+        say(out, _nothing(answer))
     elif answer.matches_well is False:
-        out.print("Nothing matches well. The nearest pages are:", style="yellow")
-    for hit in answer.hits:
-        out.print(_headline(hit), soft_wrap=True)
-        out.print(_passage(hit), soft_wrap=True)
-        out.print()
-    why = f" ({answer.chosen}); --mode chooses another" if answer.chosen else ""
-    out.print(f"ranked by {answer.mode}{why}", style="dim", markup=False, soft_wrap=True)
+        say(out, "Nothing matches well. The nearest pages are:", "yellow")
+    for at, hit in enumerate(answer.hits):
+        if at:
+            out.print()
+        say(out, _headline(hit, sources.get(hit.page.shard)), indent=_INDENT)
+        say(out, _passage(hit), indent=_INDENT)
     for note in answer.notes:
-        out.print(note, style="yellow", markup=False, soft_wrap=True)
+        say(out, note, "yellow")
 
 
 def _nothing(answer: "Answer") -> str:
@@ -74,16 +85,18 @@ def _nothing(answer: "Answer") -> str:
     return "No page that is searched has a word of the question." if is_of_words else "No page is as asked for."
 
 
-def _headline(hit: "Hit") -> Text:
+def _headline(hit: "Hit", source: str | None) -> Text:
     page = hit.page
-    where = [part for part in (page.doc_id, None if page.page_no is None else f"page {page.page_no}") if part]
-    matching = ", ".join(f"{page.regions[at].index} {page.regions[at].label}" for at in hit.match.regions)
+    number = None if page.page_no is None else f"page {page.page_no}"
+    where = [part for part in (page.doc_id, number, source and f"of {source}") if part]
+    matching = [page.regions[at] for at in hit.match.regions]
+    named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
+    words_in = f"  words in region{'s' if matching[1:] else ''} {named}" if matching else ""
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
-        (f"{hit.score:.3f}  ", "dim"),
         (blanked(page.page_id), "bold"),
-        (blanked(f"  {', '.join(where)}" if where else ""), "default"),
-        (blanked(f"  in region {matching}" if matching else ""), "dim"),
+        blanked(f"  {', '.join(where)}" if where else ""),
+        (blanked(words_in), "dim"),
     )
 
 
@@ -91,6 +104,6 @@ def _passage(hit: "Hit") -> Text:
     passage = hit.match.passage
     text = Text(blanked(passage.text) or "(no text was read)")
     for start, end in passage.marks:
-        text.stylize("bold green", start, end)
-    text.pad_left(4)
+        text.stylize("bold underline green", start, end)
+    text.pad_left(_INDENT)
     return text

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
+from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import count, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
 from resources.printable import counted, visible
 from resources.states import FINAL, LOST, State, count_states
@@ -44,19 +45,19 @@ def status_values(settings: "Settings") -> dict[str, Any]:
     from kopub_cli.display.score_lines import reading_values, retrieval_values
 
     found = _Found.of(settings)
-    store, keys = settings.store, settings.corpus.manifest.keys
+    store = settings.store
     todo = _counts_to_do(found.assets)
     return {
         "profile": settings.profile_name,
         "corpus": settings.corpus.manifest.location,
         "tables": store.url,
         "release": str(settings.release.folder),
-        "shards": len(keys),
+        "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
         "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
         "unfinished": list(map(asdict, found.unfinished)),
-        "retrieval": retrieval_values(store, keys, found.is_of_corpus),
+        "retrieval": retrieval_values(settings, found.is_of_corpus),
         "reading": reading_values(settings, found.is_of_corpus),
         "last_run": found.last
         and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
@@ -95,37 +96,35 @@ def show_status(settings: "Settings", out: Console) -> None:
     from kopub_cli.display.score_lines import reading_lines, retrieval_lines
 
     found = _Found.of(settings)
-    store, assets, is_of_corpus, last = settings.store, found.assets, found.is_of_corpus, found.last
-    out.print(_table(settings, assets, last))
+    store, assets, last = settings.store, found.assets, found.last
+    _show_table(settings, assets, out)
     for line in _of_another_corpus(settings, assets):
-        out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for pages, more in (
-        (_pages_in(store, assets, LOST), "that failed or are quarantined"),
-        (_pages_in(store, assets, (State.PARTIAL,)), "that were read in part"),
+        say(out, line, "yellow")
+    for pages, style, more in (
+        (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
+        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
     ):
         for page in pages[:_LISTED]:
-            line = visible("{page_id} {state} in {asset}, {shard}: {reason}".format(**page))
-            out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+            say(out, visible("{page_id} {state} in {asset}, {shard}: {reason}".format(**page)), style)
         if len(pages) > _LISTED:
-            out.print(f"and {len(pages) - _LISTED:,} more {more}", style="yellow", highlight=False)
+            say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
     for each in found.unfinished:
         counts = f"{each.finished:,} of {each.rows:,} rows"
-        line = f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run"
-        out.print(line, highlight=False, soft_wrap=True)
+        say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
     for lines, dropped in (
-        retrieval_lines(store, settings.corpus.manifest.keys, is_of_corpus),
-        reading_lines(settings, is_of_corpus),
+        reading_lines(settings, found.is_of_corpus),
+        retrieval_lines(settings, found.is_of_corpus),
     ):
         for line in lines:
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
+            say(out, line, indent=9)
         for line in dropped:
-            out.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    for line in (*_last_run(last), *_to_do(settings, assets)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
-    out.print(f"corpus   {settings.corpus.manifest.location}", markup=False, highlight=False, soft_wrap=True)
-    out.print(f"tables   {store.url}/<asset>/<shard>.parquet", markup=False, highlight=False, soft_wrap=True)
-    out.print(f"release  {settings.release.folder}", markup=False, highlight=False, soft_wrap=True)
-    out.print("UI       make ui, then http://127.0.0.1:3000", highlight=False)
+            say(out, line, "red")
+    for line in (*_last_run(last), *_to_do(assets)):
+        say(out, line, indent=9)
+    say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
+    say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
+    say(out, f"release  {settings.release.folder}", indent=9)
+    out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
 
 
 @dataclass(frozen=True)
@@ -172,19 +171,30 @@ class _AssetStatus:
         }
 
 
-def _table(settings: "Settings", assets: Sequence[_AssetStatus], last: "LastRun | None") -> Table:
+def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:
+    """The tables and rows of every asset; a count that is 0 for all of them has no column."""
     keys = settings.corpus.manifest.keys
-    title = f"{counted(len(keys), 'shard')}, profile {settings.profile_name}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("asset", no_wrap=True)
-    for column in ("made", "stale", "rows", *State, "computed"):
-        table.add_column(column, justify="right", overflow="fold")
-    for each in assets:
-        counts = [str(each.states[state]) if each.states else "" for state in State]
-        made = f"{len(each.made)}/{len(keys)}"
-        computed = str(last.rows[each.asset]) if last else "-"
-        table.add_row(each.asset, made, str(each.stale), str(each.rows), *counts, computed)
-    return table
+    pages = counted(settings.corpus.manifest.rows, "page")
+    title = f"{pages} in {counted(len(keys), 'shard')}, profile {settings.profile_name}"
+    counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
+    shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
+    rows = [
+        [
+            each.asset,
+            Text(f"{len(each.made)}/{len(keys)}", "yellow" if each.missing else ""),
+            f"{each.rows:,}",
+            *(
+                count(_count(each, name), style) if each.states or name == "stale" else ""
+                for name, style in shown.items()
+            ),
+        ]
+        for each in assets
+    ]
+    print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
+
+
+def _count(each: _AssetStatus, name: str) -> int:
+    return each.stale if name == "stale" else each.states[name]
 
 
 def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
@@ -196,17 +206,24 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
         )
 
 
-def _to_do(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
+def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
     """The command that makes what is missing, stale or failed; or that there is nothing to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
     todo = [says for how, says in are.items() if counts[how]]
     if failed := counts["failed"]:
-        todo.append(f"{counted(failed, 'row')} failed and {'is' if failed == 1 else 'are'} tried again")
+        todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
     if todo:
         yield f"next     {COMMAND}  ({', '.join(todo)})"
     else:
-        yield "next     nothing: every table is current, and another run would compute nothing"
+        yield f"next     {_nothing(assets)}, and another run would compute nothing"
+
+
+def _nothing(assets: Sequence[_AssetStatus]) -> str:
+    """Why there is nothing to do; quarantined rows stay what they are until their files change."""
+    quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
+    lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
+    return f"nothing: every table is current{lost}"
 
 
 def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
@@ -273,4 +290,4 @@ def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus
 def _last_run(last: "LastRun | None") -> Iterator[str]:
     if last:
         rows = sum(last.rows.values())
-        yield f"last run {last.run_id[:8]} computed {rows:,} rows, until {last.ended:%Y-%m-%d %H:%M} UTC"
+        yield f"last run {last.run_id[:8]} computed {rows:,} rows and ended {last.ended:%Y-%m-%d %H:%M} UTC"

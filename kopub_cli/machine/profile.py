@@ -3,24 +3,20 @@
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Column
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, right, say, table_console
 from kopub_cli.indexed_corpus import open_settings
 from kopub_cli.local_path import local_path
 from resources.errors import KopubError
-from resources.printable import visible
+from resources.printable import counted, visible
 
 if TYPE_CHECKING:
-    from kopub_cli.display.profiled import Profiled
     from resources.config.settings import Settings
-    from resources.profiling.picture import Table
     from resources.profiling.sample_home import SampleHome
 
 _LAST_LINES = 12
@@ -34,33 +30,45 @@ def profile(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:
-    """Run the graph on some pages in a home of its own, and show what each stage takes and what limits it."""
+    """Measure speed: run some pages in a home of their own, and show what each stage takes and what limits it.
+
+    The settings that it runs with are chosen by $KOPUB_PROFILE, as for every command.
+    """
     import shutil
 
     from kopub_cli.display.profiled import page_of, profiled, tables
     from resources.profiling.sample_home import make_sample_home, own_environment
+    from resources.weights.fetch import require_ready
 
     settings, console = open_settings(), table_console()
+    require_ready(settings.engines, settings.profile_name)
     folder = settings.home / "profile"
     home = make_sample_home(folder / "home", settings, pages, own_environment())
-    console.print(f"{home.pages} pages of {settings.corpus.manifest.location}, with profile {settings.profile_name}")
-    began, ended, observed = _run(settings, home)
-    found = profiled(settings, home, began, ended, observed)
+    what = f"{counted(home.pages, 'page')} of {settings.corpus.manifest.location}"
+    say(console, f"{what}, with profile {settings.profile_name}")
+    steps = home.folder / "steps"
+    began, ended, observed = _run(settings, home, steps)
+    found = profiled(settings, home, began, ended, observed, steps)
     for table in tables(found):
-        _show(table, console)
-    _say(found, console)
+        print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
+    for line in found.lines:
+        say(console, line)
     path = (out or folder / "profile.html").absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page_of(found), "utf-8")
     if not keep:
         shutil.rmtree(home.folder)
-    console.print(f"timeline  {path}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"timeline  {path}")
 
 
-def _run(settings: "Settings", home: "SampleHome"):
-    """Run the stages on the pages; when it began and ended, and what was observed. Raises `KopubError`."""
+def _run(settings: "Settings", home: "SampleHome", steps: Path):
+    """Run the stages on the pages; when it began and ended, and what was observed. Raises `KopubError`.
+
+    Readers add what their steps take to the file `steps`.
+    """
     from kopub_cli.display.profiled import stages_to_run
     from resources.profiling.observer import Observer
+    from resources.recognition.step_times import FILE
 
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
@@ -69,7 +77,7 @@ def _run(settings: "Settings", home: "SampleHome"):
         began = time.time()
         status = subprocess.run(
             [*words, "--partition-range", keys, "-m", "definitions"],
-            env=dict(home.environment),
+            env={**home.environment, FILE: str(steps)},
             cwd=home.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -81,19 +89,3 @@ def _run(settings: "Settings", home: "SampleHome"):
         lines = log.read_text("utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         raise KopubError("the run on these pages failed; its last lines:\n" + "\n".join(map(visible, lines)))
     return began, ended, observer.observed
-
-
-def _show(table: "Table", console: Console) -> None:
-    shown = RichTable(title=table.title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column in table.head:
-        first = column == table.head[0]
-        shown.add_column(column, justify="left" if first else "right", no_wrap=first)
-    for row in table.rows:
-        shown.add_row(*row)
-    console.print(shown)
-
-
-def _say(found: "Profiled", console: Console) -> None:
-    lines: Sequence[str] = found.lines
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,23 +10,24 @@ from rich.console import Console
 from resources.printable import visible
 
 
-def pull(
-    profile: Annotated[str, typer.Option(help="Name or path of a profile; $KOPUB_PROFILE when left out.")] = "",
-) -> None:
-    """Fetch the weights that the profile pins, and prove them: sizes and hashes as the Hub lists them.
+def pull() -> None:
+    """Fetch the weights that the profile pins, and verify them: sizes and hashes as the Hub lists them.
 
-    What was fetched before is kept, an interrupted file goes on where it stopped, and a damaged one is fetched anew.
+    What was fetched before is kept, an interrupted download resumes, and a damaged file is fetched again.
     """
     from resources.config.settings import read_settings
+    from resources.doctor.gpus import idle_card
     from resources.weights.fetch import fetch, listed_online, require_room
     from resources.weights.pinned import pinned_weights
     from resources.weights.repository import cache_folder
     from resources.weights.whole import examine
 
-    chosen = {"KOPUB_PROFILE": profile} if profile else {}
-    pins = pinned_weights(read_settings({**os.environ, **chosen}).engines)
+    settings = read_settings(os.environ)
+    pins = pinned_weights(settings.engines)
     if not pins:
-        typer.echo("This profile takes no weights from the Hub.")
+        typer.echo(f"The profile {settings.profile_name} takes no weights from the Hub.")
+        if idle := idle_card(settings.engines):
+            typer.echo(f"{idle.says}: {idle.do}")
         return
     with _status("hashing what is there"):
         lists = {pin: listed_online(pin) for pin in pins}
@@ -38,7 +38,10 @@ def pull(
         for name, what in found[pin].damaged.items():
             typer.echo(f"  {visible(name)} is damaged ({what}) and is fetched anew")
     left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
-    require_room(sum(file.size for files in left.values() for file in files) - sum(e.begun for e in found.values()))
+    to_fetch = sum(file.size for files in left.values() for file in files) - sum(e.begun for e in found.values())
+    require_room(to_fetch)
+    if to_fetch:
+        typer.echo(f"{to_fetch / 1e9:.2f} GB to fetch into {cache_folder()}")
     for pin in pins:
         if left[pin]:
             with _bars():

@@ -3,10 +3,10 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, say, table_console
 from resources.errors import EngineError
 from resources.printable import counted
 from resources.vllm.running_servers import RunningServer, servers
@@ -25,21 +25,10 @@ def status(
         print_json([_values(server) for server in running])
         return
     if not running:
-        out.print("No model server runs; the next materialization that needs one starts it.")
+        say(out, "No model server runs; the next run that needs one starts it.")
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("server", "model", "state", "GPU", "used by", "log"):
-        table.add_column(column, overflow="fold")
-    for server in running:
-        table.add_row(
-            server.key[:6],
-            server.specification.model,
-            _condition(server),
-            ", ".join(server.specification.gpus) or "none",
-            ", ".join(map(str, server.users)) or "nobody",
-            "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
-        )
-    out.print(table)
+    columns = [Column(name) for name in ("server", "model", "state", "GPU", "used by", "log")]
+    print_table(out, columns, map(_cells, running))
 
 
 @app.command()
@@ -58,6 +47,17 @@ def stop(
     for running in chosen:
         stop_server(running, force)
         typer.echo(f"stopped {running.key[:6]} {running.specification.model}")
+
+
+def _cells(server: RunningServer) -> list[str]:
+    return [
+        server.key[:6],
+        server.specification.model,
+        _condition(server),
+        ", ".join(server.specification.gpus) or "none",
+        ", ".join(map(str, server.users)) or "nobody",
+        "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
+    ]
 
 
 def _values(server: RunningServer) -> dict[str, Any]:

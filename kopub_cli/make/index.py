@@ -1,37 +1,54 @@
 """`kopub index` and `kopub shards`: what the corpus is, and the partitions that it makes."""
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kopub_cli.display.as_json import print_json
-from resources.errors import SourceError
-from resources.pages.documents.pdf import DPI
+from kopub_cli.local_path import local_path
+from resources.errors import ConfigError, SourceError
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.printable import counted
 
 if TYPE_CHECKING:
+    from resources.pages.indexing import Others
     from resources.pages.manifest import Manifest
 
 SOURCE_HELP = "Folder or URL of PDFs and images, or of Arrow or Parquet shards; one such file; a Hub dataset id."
-DPI_HELP = "Dots per inch that pages of PDFs are drawn at."
+Dpi = Annotated[
+    int | None, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at; as before, or else 300.")
+]
+Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources that the corpus has.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Make SOURCE the corpus, in place of the sources it has.")]
+Home = Annotated[
+    Path | None, typer.Option(parser=local_path, metavar="DIR", help="Work in this home instead of $KOPUB_HOME.")
+]
 
 
 def index(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)],
-    dpi: Annotated[int, typer.Option(min=1, help=DPI_HELP)] = DPI,
+    add: Add = False,
+    replace: Replace = False,
+    home: Home = None,
+    dpi: Dpi = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; what is done goes to standard error.")
     ] = False,
 ) -> None:
-    """Make SOURCE the corpus: write its index into $KOPUB_HOME, or to corpus.url, and pages of documents beside it."""
+    """Make SOURCE a source of the corpus: write its index into the home, and pages of documents beside it.
+
+    One that is in the corpus is indexed again. `kopub sources` lists them.
+    """
     from resources.config.located import locate
 
+    use_home(home)
     located = locate(os.environ)
-    manifest = index_source(source, located.corpus, dpi, _to_stderr if as_json else typer.echo)
+    say = _to_stderr if as_json else typer.echo
+    manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
         print_json(
             {"home": str(located.home), "index": str(located.corpus), **_described(manifest), "next": "kopub run"}
@@ -40,10 +57,20 @@ def index(
         typer.echo("next: kopub run, or kopub plan for what it will make")
 
 
+def use_home(home: Path | None) -> None:
+    """Let the rest of the command work in a home that a person names."""
+    if home is not None:
+        os.environ["KOPUB_HOME"] = str(home.expanduser().absolute())
+
+
 def _described(manifest: "Manifest") -> dict[str, Any]:
     return {
         "source": manifest.location,
-        "shards": [{"key": shard.key, "file": shard.file, "pages": shard.rows} for shard in manifest.shards],
+        "sources": [source.name for source in manifest.sources],
+        "shards": [
+            {"key": shard.key, "file": shard.file, "pages": shard.rows, "source": shard.source}
+            for shard in manifest.shards
+        ],
         "pages": manifest.rows,
         "queries": manifest.queries.rows if manifest.queries else 0,
     }
@@ -53,8 +80,19 @@ def _to_stderr(line: str) -> None:
     typer.echo(line, err=True)
 
 
-def index_source(source: str, corpus: CorpusPlace, dpi: int, say: Callable[[str], Any] = typer.echo) -> "Manifest":
-    """Index `source` at the place of `corpus`, and `say` so. Raises `SourceError`, `StoreError`."""
+def index_source(
+    source: str,
+    corpus: CorpusPlace,
+    dpi: int | None = None,
+    add: bool = False,
+    replace: bool = False,
+    say: Callable[[str], Any] = typer.echo,
+    max_pages: int | None = None,
+) -> "Manifest":
+    """Index `source` at the place of `corpus`, and `say` so; at a terminal, ask what becomes of other sources there.
+
+    Raises `SourceError`, `StoreError`.
+    """
     from resources.config.places import store_url
     from resources.pages import indexing
     from resources.urls import is_url
@@ -65,22 +103,46 @@ def index_source(source: str, corpus: CorpusPlace, dpi: int, say: Callable[[str]
         source = store_url(source) if is_url(source) else source
     except ValueError as error:
         raise SourceError(str(error)) from None
-    before = _keys(corpus)
-    manifest = indexing.index(source, corpus, say, dpi)
-    queries = counted(manifest.queries.rows if manifest.queries else 0, "query", "queries")
-    say(f"{corpus}: {counted(len(manifest.shards), 'shard')}, {counted(manifest.rows, 'page')}, {queries}")
-    if manifest.keys != before:
-        say("a Dagster UI that is open shows these shards after Reload definitions")
+    manifest = indexing.index(source, corpus, say, dpi, _chosen(source, corpus, add, replace), max_pages)
+    say(f"{corpus}: {_summary(manifest)}")
     return manifest
 
 
-def _keys(corpus: CorpusPlace) -> Sequence[str]:
-    """The shards that were indexed before; none where that index cannot be used."""
-    from resources.pages.manifest import Manifest
+def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Others":
+    """What becomes of the sources that the corpus has, by the options or a person's answer. Raises `ConfigError`."""
+    from resources.pages.indexing import Others, other_sources
 
-    with suppress(SourceError):
-        return Manifest.load(corpus).keys
-    return ()
+    if add and replace:
+        raise ConfigError("--add and --replace exclude each other")
+    if add or replace:
+        return Others.ADD if add else Others.REPLACE
+    others = other_sources(source, corpus)
+    if not (others and _at_terminal()):
+        return Others.REFUSE
+    typer.echo(f"The corpus has {others}.")
+    answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
+    chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
+    if chosen is None:
+        typer.echo("Nothing was changed; --home DIR works in another home.")
+        raise typer.Exit(1)
+    return chosen
+
+
+def _at_terminal() -> bool:
+    """Whether there is a person to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _summary(manifest: "Manifest") -> str:
+    """What the corpus holds, in a line."""
+    documents = [source.documents for source in manifest.sources if source.documents is not None]
+    known = len(documents) == len(manifest.sources)
+    parts = [counted(manifest.rows, "page") + (f" in {counted(sum(documents), 'document')}" if known else "")]
+    if len(manifest.sources) > 1:
+        parts.append(f"{len(manifest.sources)} sources")
+    if manifest.queries:
+        parts.append(counted(manifest.queries.rows, "query", "queries"))
+    return ", ".join(parts)
 
 
 def shards(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
+from rich.text import Text
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import count, print_table, right, say, table_console
 from kopub_cli.display.durations import duration
 from kopub_cli.indexed_corpus import COMMAND
 from resources.errors import ConfigError
@@ -33,10 +34,12 @@ def plan(
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
     from resources.config.settings import what_if
+    from resources.release.place import require_place
     from resources.store.files.reachable import require_reachable
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     require_reachable(settings.store.url)
+    require_place(settings.release, settings.corpus, settings.store.url)
     shown = planned(settings)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
@@ -44,7 +47,7 @@ def plan(
         out = table_console()
         _show(shown, out, COMMAND)
         if untested(settings):
-            out.print("Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")
+            say(out, "Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")
 
 
 def untested(settings: "Settings") -> bool:
@@ -81,6 +84,7 @@ def planned(settings: "Settings") -> dict[str, Any]:
             "pages": settings.corpus.manifest.rows,
             "rows": sum(stage.rows for stage in forecast.stages.values()),
             "seconds": forecast.remaining(0.0),
+            "seconds_to_start": forecast.seconds_to_start,
             "measured": is_measured(forecast),
         },
     }
@@ -112,46 +116,47 @@ def _assignment(change: str) -> tuple[str, str]:
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     from kopub_cli.forecasts import so_far
 
-    title = f"profile {shown['profile']}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("asset", no_wrap=True)
-    for column in ("current", "stale", "perhaps", "missing", "rows", "regions", "time", "GPU"):
-        table.add_column(column, justify="right")
-    for asset in shown["assets"]:
-        counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
-        table.add_row(
-            asset["asset"],
-            *(str(counts[standing]) for standing in ("current", "stale", "perhaps")),
-            str(counts["missing"] + counts["waiting"]),
-            in_between(asset["pages"], asset["pages_at_most"], str),
-            in_between(asset["regions"], asset["regions_at_most"], str),
-            in_between(asset["seconds"], asset["seconds_at_most"], duration),
-            in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
-        )
-    out.print(table)
+    names = ("current", "stale", "perhaps", "missing", "rows", "regions", "time", "GPU time")
+    rows = [_cells(asset) for asset in shown["assets"]]
+    print_table(out, [Column("asset"), *right(*names)], rows, f"profile {shown['profile']}")
     for asset, why in shown["off"].items():
-        out.print(f"{asset}: off, {why}", markup=False, highlight=False, soft_wrap=True)
+        say(out, f"{asset}: off, {why}")
     for asset in shown["assets"]:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
-            of_shards = counted(shards, "shard")
-            out.print(f"{asset['asset']}: {line} ({of_shards})", markup=False, highlight=False, soft_wrap=True)
+            say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
     for line in evaluation_lines(shown["evaluations"]):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(out, line, "yellow")
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     stale = any(asset["shards"]["stale"] for asset in shown["assets"])
     if stale:
         total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
         gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
         known = so_far(all(asset["measured"] for asset in shown["assets"]))
-        out.print(f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.", highlight=False)
+        starts = shown["run"]["seconds_to_start"]
+        besides = f" Models take {duration(starts)} more to start." if starts else ""
+        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.{besides}")
     if missing:
         run = shown["run"]
         never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"
         takes = f"about {duration(run['seconds'])} for {counted(run['pages'], 'page')}"
         said = f"{never}. To make {'it' if missing == 1 else 'them'}: {command}"
-        out.print(f"{said}; {takes}, by what rows cost {so_far(run['measured'])}", highlight=False, soft_wrap=True)
+        say(out, f"{said}; {takes}, by what rows cost {so_far(run['measured'])}")
     if not stale and not missing:
-        out.print("Nothing is stale.")
+        say(out, "Nothing is stale.")
+
+
+def _cells(asset: dict[str, Any]) -> list[str | Text]:
+    counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
+    return [
+        asset["asset"],
+        f"{counts['current']:,}",
+        *(count(counts[standing], "yellow") for standing in ("stale", "perhaps")),
+        count(counts["missing"] + counts["waiting"], "yellow"),
+        *(
+            in_between(asset[name], asset[f"{name}_at_most"], shown)
+            for name, shown in (("pages", str), ("regions", str), ("seconds", duration), ("gpu_seconds", duration))
+        ),
+    ]
 
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:

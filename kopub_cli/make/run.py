@@ -2,23 +2,22 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from kopub_cli.display.console import lasting_console
-from kopub_cli.make.index import DPI_HELP, SOURCE_HELP, index_source
-from resources.errors import STOPPED_BY_HAND, KopubError
-from resources.pages.documents.pdf import DPI
+from kopub_cli.display.console import lasting_console, say
+from kopub_cli.make.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
+from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 from resources.printable import counted
 
 if TYPE_CHECKING:
-    import dagster as dg
-
     from kopub_assets.running.forecast import Forecast
+    from kopub_assets.upgrades.stale_scan import Survey
     from resources.config.settings import Settings
+    from resources.engine import Engine
 
 
 def run(
@@ -31,25 +30,56 @@ def run(
     shards: Annotated[
         str, typer.Option("--shards", metavar="A,B...D", help="Only these shards: names and ranges, with commas.")
     ] = "",
-    profile: Annotated[str, typer.Option("--profile", help="Instead of $KOPUB_PROFILE.")] = "",
-    dpi: Annotated[int, typer.Option(min=1, help=DPI_HELP)] = DPI,
+    add: Add = False,
+    replace: Replace = False,
+    home: Home = None,
+    dpi: Dpi = None,
+    max_pages: Annotated[
+        int | None,
+        typer.Option(min=1, help="For a first look: so many pages of the documents of SOURCE; without it, the rest."),
+    ] = None,
+    ocr: Annotated[
+        bool, typer.Option("--ocr", help=f"{OCR_HELP} For this run: the next one takes them again.")
+    ] = False,
+    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,
 ) -> None:
-    """Make every table that is missing or stale; what is finished is kept, also when it is stopped on the way."""
-    if profile:
-        os.environ["KOPUB_PROFILE"] = profile
+    """Make every table that is missing or stale, and say what was lost. Finished pages are kept, even after Ctrl-C.
+
+    Exit status: 0 where every page is whole and no gate is closed; 1 where the run could not be done; 2 for a wrong
+    option; 3 where it ended with pages that failed, are quarantined or were read in part, with reading or finding
+    worse than before, or with a closed gate; 130 after Ctrl-C.
+    """
+    use_home(home)
+    if max_pages is not None and source is None:
+        raise ConfigError("--max-pages is for a first look at a source: name its folder too")
+    if chosen := text_layer_choice(ocr, text_layer):
+        os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
     from resources.config.settings import load_settings
+    from resources.doctor.gpus import idle_card
+    from resources.pages.indexing import retry_failed
+    from resources.weights.fetch import require_ready
 
     settings = load_settings()
     if source is not None:
-        index_source(source, settings.corpus.place, dpi)
+        if not asset:
+            require_ready(settings.engines, settings.profile_name)
+        index_source(source, settings.corpus.place, dpi, add, replace, max_pages=max_pages)
+    if source is not None or retry_failed(settings.corpus.place, typer.echo):
         # The manifest was read when the settings were.
         load_settings.cache_clear()
         settings = load_settings()
-    run_assets(settings, asset or [], shards, lasting_console())
+    if idle := idle_card(settings.engines):
+        typer.echo(f"{idle.says}: {idle.do}", err=True)
+    out = lasting_console()
+    status = run_assets(settings, asset or [], shards, out)
+    if ocr:
+        say(out, "the next run takes text layers again, unless it has --ocr or KOPUB_PDF__TEXT_LAYER=never is exported")
+    if status:
+        raise typer.Exit(status)
 
 
-def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> None:
-    """Make `wanted` assets of `shards`, all where none is named, and say what was made.
+def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> int:
+    """Make `wanted` assets of `shards`, all where none is named, and say how that ended; the exit status.
 
     Raises `KopubError`: for a wrong name, and when a shard failed, after the others are made.
     """
@@ -57,10 +87,15 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     from kopub_assets.running.execution import chosen, execute, shard_ranges
     from kopub_assets.running.progress import watched_by
     from kopub_assets.upgrades.stale_scan import survey
+    from kopub_cli.dagster_home import instance_at
     from kopub_cli.display.run_display import RunDisplay
+    from kopub_cli.display.run_end import RunEnd
     from kopub_cli.forecasts import forecast_of
+    from resources.release.place import require_place
+    from resources.store.corpus_tables import RELEASED_FILES
     from resources.store.files.reachable import require_reachable
     from resources.store.footer_cache import FooterCache
+    from resources.weights.fetch import require_ready
 
     require_reachable(settings.store.url)
     definitions = definitions_of(settings)
@@ -70,12 +105,16 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     names = [key.to_user_string() for key in graph.toposorted_asset_keys if key in made]
     _refuse_off(settings, wanted)
     assets = chosen(names, wanted, "asset")
+    if RELEASED_FILES.name in assets:
+        require_place(settings.release, settings.corpus, settings.store.url)
     of_shards = chosen(keys, _listed(shards, keys), "shard")
-    scan = survey(settings.resources, FooterCache(settings.store))
+    footers = FooterCache(settings.store)
+    scan = survey(settings.resources, footers)
     forecast = forecast_of(settings, scan, assets, of_shards)
+    require_ready(_engines_at_work(settings, scan, forecast), settings.profile_name)
     _say_what_comes(settings, forecast, of_shards, out)
     failures: list[str] = []
-    with _instance(settings.home, out) as instance, RunDisplay(forecast, out) as display, watched_by(display):
+    with instance_at(settings.home) as instance, RunDisplay(forecast, out) as display, watched_by(display):
         try:
             for some in shard_ranges(keys, of_shards, settings.shards_per_run):
                 failures += execute(definitions, instance, assets, some)
@@ -83,11 +122,35 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
             raise SystemExit(STOPPED_BY_HAND) from None
     for line in failures:
         out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+    end = RunEnd.of(settings, survey(settings.resources, footers), display.closed)
+    if display.made_anything:
+        _say_from_layers(settings, assets, out)
+    end.tell(out, anew=display.made_anything or bool(failures))
     if failures:
         raise KopubError(
             f"{counted(len(failures), 'shard')} failed; what was finished is kept: run the same command again"
         )
-    out.print("next: kopub browse, kopub status, kopub search QUESTION, make ui", markup=False, highlight=False)
+    return end.status
+
+
+def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast") -> "dict[str, Engine]":
+    """The engines by section that have rows to make."""
+    names = [name for name, stage in forecast.stages.items() if stage.rows and name in scan.assets]
+    at_work = {id(engine) for name in names for engine in scan.assets[name].engines}
+    return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
+
+
+def _say_from_layers(settings: "Settings", made: Sequence[str], out: Console) -> None:
+    """Say how many regions have their text from the PDF itself, where there are any."""
+    from resources.store.corpus_tables import TABLES
+    from resources.texts.layers.comparison import from_layers
+
+    if TABLES.readings.name in made:
+        with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
+        keys = [key for key in with_layers if settings.store.has(TABLES.readings.name, key)]
+        found = from_layers(settings.store, keys)
+        if found.regions:
+            say(out, str(found))
 
 
 def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
@@ -121,21 +184,8 @@ def _listed(shards: str, keys: Sequence[str]) -> list[str]:
 def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:
     from kopub_cli.forecasts import about
 
-    rows = sum(stage.rows for stage in forecast.stages.values())
+    if not any(stage.rows for stage in forecast.stages.values()):
+        return
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
     what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
-    out.print(f"{what}: {about(forecast) if rows else 'every table is current'}", markup=False, highlight=False)
-
-
-def _instance(home: Path, out: Console) -> "dg.DagsterInstance":
-    """Dagster's instance: $DAGSTER_HOME, or a folder in the home where that is not set."""
-    import dagster as dg
-
-    from kopub_cli.dagster_home import prepared
-
-    named = os.environ.get("DAGSTER_HOME")
-    folder = prepared(Path(named).expanduser() if named else home.resolve() / ".dagster")
-    os.environ["DAGSTER_HOME"] = str(folder)
-    if not named:
-        out.print(f"runs are recorded in {folder}, since DAGSTER_HOME is not set", markup=False, highlight=False)
-    return dg.DagsterInstance.get()
+    out.print(f"{what}: {about(forecast)}", markup=False, highlight=False)

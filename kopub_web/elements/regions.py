@@ -8,6 +8,7 @@ from markupsafe import Markup
 import kopub
 from kopub_web.elements import markup
 from kopub_web.elements.hues import hue
+from resources.recognition.readings import Origin
 from resources.search.highlight import QueryWords
 
 Piece = tuple[bool, str]
@@ -19,6 +20,7 @@ class ShownRegion:
     """A region: `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question.
 
     `table` is its HTML where a table was read; `pieces` are its text, cut where words of the question stand.
+    `from_pdf` says that the text is that of the PDF's text layer.
     """
 
     index: int
@@ -33,6 +35,7 @@ class ShownRegion:
     content: str
     pieces: Sequence[Piece]
     table: Markup | None
+    from_pdf: bool
 
 
 def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[ShownRegion]:
@@ -59,6 +62,7 @@ def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
         content=content,
         pieces=list(pieces(text, marks)),
         table=markup.table(content) if is_table else None,
+        from_pdf=region.origin == Origin.TEXT_LAYER,
     )
 
 

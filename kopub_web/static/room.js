@@ -18,6 +18,9 @@
   const boxes = new Map([...document.querySelectorAll(".box[data-region]")].map((box) => [box.dataset.region, box]));
   const pan = document.querySelector(".pan");
 
+  // A link to a region, such as #text-7, keeps it lit while the mouse is elsewhere.
+  const linked = () => /^#(?:text|box)-(\d+)$/.exec(location.hash)?.[1] ?? null;
+
   const light = (region) => {
     for (const item of items) item.classList.toggle("lit", item.dataset.region === region);
     for (const [name, box] of boxes) box.classList.toggle("lit", name === region);
@@ -38,7 +41,7 @@
     const region = item.dataset.region;
     const link = item.querySelector(".tag a");
     item.addEventListener("mouseenter", () => light(region));
-    item.addEventListener("mouseleave", () => light(null));
+    item.addEventListener("mouseleave", () => light(linked()));
     link.addEventListener("focus", () => { light(region); show(region); });
     link.addEventListener("click", (event) => { event.preventDefault(); light(region); show(region); });
     link.addEventListener("keydown", (event) => {
@@ -52,7 +55,7 @@
   }
   for (const [region, box] of boxes) {
     box.addEventListener("mouseenter", () => light(region));
-    box.addEventListener("mouseleave", () => light(null));
+    box.addEventListener("mouseleave", () => light(linked()));
     box.addEventListener("click", (event) => {
       const item = items.find((each) => each.dataset.region === region);
       if (!item) return;
@@ -99,8 +102,8 @@
       const bare = sheet.classList.toggle("bare");
       event.currentTarget.setAttribute("aria-pressed", String(!bare));
     });
-    pan.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+    addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
       const act = { "+": nearer, "=": nearer, "-": farther, 0: () => zoom(1) }[event.key];
       if (act) { event.preventDefault(); act(); }
     });
@@ -138,12 +141,40 @@
     if (found) show(found.dataset.region);
   }
 
+  const follow = () => { light(linked()); show(linked()); };
+  addEventListener("hashchange", follow);
+  if (linked()) follow();
+
+  // In one column the view is below the picture: a tab leads there, and the head does not cover it.
+  if (matchMedia("(max-width: 60rem)").matches)
+    for (const tab of document.querySelectorAll("#view a")) tab.hash = "view";
+  const head = document.querySelector(".top");
+  if (getComputedStyle(head).position === "sticky")
+    document.documentElement.style.scrollPaddingTop = `${head.offsetHeight + 16}px`;
+
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) break;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
+      button.textContent = button.dataset.copied;
+    });
+  }
+
   // From page to page.
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     if (typing(event.target)) return;
     const scrolls = event.target.closest(".pan, .grid, .scroll, .tabs");
     if (scrolls && scrolls.scrollWidth > scrolls.clientWidth) return;
+    // From nowhere in particular, up and down begin with the regions; from one of them they have gone on already.
+    if (event.target === document.body && items.length && ["ArrowDown", "ArrowUp"].includes(event.key)) {
+      event.preventDefault();
+      const first = items.find((item) => item.dataset.region === linked()) ?? items.at(event.key === "ArrowDown" ? 0 : -1);
+      first.querySelector(".tag a").focus({ preventScroll: true });
+      first.scrollIntoView({ block: "nearest" });
+      return;
+    }
     const link = document.querySelector(`a[data-key="${event.key}"]`);
     if (link) { event.preventDefault(); link.click(); }
   });

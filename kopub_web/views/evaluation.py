@@ -8,6 +8,7 @@ from kopub_web.asked import Asked, Shown
 from kopub_web.elements.cards import page_card
 from kopub_web.room import Room
 from resources.evaluation.benchmark import Score
+from resources.evaluation.metrics import METRICS
 
 _WORST = 24
 
@@ -29,7 +30,7 @@ def _benchmark(room: Room, benchmark: Scored, asked: Asked) -> dict[str, Any]:
     there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
     return {
         "name": benchmark.name,
-        "means": [_mean(row) for row in benchmark.means if row["value"] is not None],
+        "means": [_mean(row, asked) for row in benchmark.means if row["value"] is not None],
         "worst": [
             page_card(corpus.page(page_id), asked, why=_figures(benchmark, page_id, asked), view="answer")
             for page_id in there[:_WORST]
@@ -37,11 +38,12 @@ def _benchmark(room: Room, benchmark: Scored, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _mean(row: Mapping[str, Any]) -> dict[str, Any]:
+def _mean(row: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     interval = "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}"
     return {
         "metric": row["metric"],
         "better": row["better"],
+        "says": asked.t.sentence(METRICS[row["metric"]].says) if row["metric"] in METRICS else ("", asked.t.language),
         "value": f"{row['value']:.3f}",
         "interval": interval,
         "samples": row["samples"],

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
 import kopub
-from kopub_web.answers import answers_of
+from kopub_web.answers import PageScore, answers_of, page_scores
 from kopub_web.asked import LONGEST_QUERY, Asked, Shown
 from kopub_web.elements import markup
 from kopub_web.elements.cards import document_name, page_name
@@ -16,6 +16,7 @@ from kopub_web.pictures import FULL
 from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
 from kopub_web.views.search import WAY
+from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.recognition.crops import crop_index
 from resources.search.highlight import QueryWords
@@ -45,7 +46,7 @@ class Walk:
 
 
 def page(room: Room, asked: Asked) -> Shown:
-    found = page_of(room, asked)
+    found = _numbered(page_of(room, asked), asked)
     t, to = asked.t, asked.to
     way = {name: asked.values[name] for name in _WAY if asked.values.get(name)}
     views = _views(room, found)
@@ -71,8 +72,11 @@ def page(room: Room, asked: Asked) -> Shown:
             "walk": _walk(room, found, asked, kept),
             "previous": _to(found.previous, asked, kept),
             "next": _to(found.next, asked, kept),
+            "scores": [
+                _score(score, to.page(found.id, **way, view=ANSWER)) for score in page_scores(room.now.scored, found.id)
+            ],
+            "jump": _jump(found, kept),
             "doubtful": (found.doubt or 0) >= DOUBTFUL,
-            "percent": round(100 * (found.doubt or 0)),
             "doubts": [t.sentence(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
             "reason": t.reason(found.reason or ""),
             "no_picture": problem,
@@ -93,6 +97,25 @@ def page_of(room: Room, asked: Asked) -> kopub.Page:
     if page_id not in corpus.pages:
         raise kopub.NoSuchPage(asked.t("message.no_page", id=page_id or "?"))
     return corpus.page(page_id)
+
+
+def _numbered(page: kopub.Page, asked: Asked) -> kopub.Page:
+    """The page of the same document with the number that is asked for; the page itself where there is none."""
+    if not asked.text("number").isdecimal():
+        return page
+    number = asked.number("number")
+    return next((each for each in page.document.pages if each.number == number), page)
+
+
+def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
+    """What a form that goes to another page of the document sends with its number; nothing for a single page."""
+    if page.number is None or len(page.document) < 2:
+        return {}
+    return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
+
+
+def _score(score: PageScore, href: str) -> dict[str, Any]:
+    return {**asdict(score), "value": f"{score.value:.3f}", "href": href}
 
 
 def _views(room: Room, page: kopub.Page) -> list[str]:
@@ -156,10 +179,16 @@ def _markdown(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
 
 
 def _history(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
-    return {"steps": [_step(step) for step in page.lineage]}
+    try:
+        origin, problem = page.origin, None
+    except KopubError as error:
+        origin, problem = None, str(error)
+    several = len(room.settings.corpus.manifest.sources) > 1
+    steps = [_step(step, room.settings.reading_room) for step in page.lineage]
+    return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}
 
 
-def _step(step: kopub.Step) -> dict[str, Any]:
+def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
     facts = {
         "reason": step.reason,
         "engine": step.engine,
@@ -175,6 +204,7 @@ def _step(step: kopub.Step) -> dict[str, Any]:
     return {
         "asset": step.asset,
         "state": step.state.value,
+        "run": addresses.of_run(step.run_id) if step.run_id else None,
         "facts": [(name, value) for name, value in facts.items() if value],
         "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from resources.config.overrides import Override
 from resources.config.places import placed
 from resources.errors import ConfigError, near_names
+from resources.recognition.step_times import FILE as STEP_TIMES
 from resources.urls import is_url
 from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
@@ -18,8 +19,10 @@ BETWEEN = "__"
 VARIABLES: Mapping[str, str] = {
     "KOPUB_HOME": "Folder of this machine, never a URL: what is made and has no other place; `data` when unset. A "
     "relative one lies below the checkout.",
-    "KOPUB_PROFILE": "Name of a file in `profiles/`, or the path of a YAML file; `cpu` when unset.",
+    "KOPUB_PROFILE": "Name of a file in `profiles/`, one of a card with a reader (`rtx4090+paddleocr_vl`), or the path "
+    "of a YAML file; `cpu` when unset.",
     "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
+    STEP_TIMES: "File to which readers add what each call of their steps took, as `kopub profile` shows it.",
     GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
     PADDLEOCR_VL: "In the `env` of a PaddleOCR-VL server: the same.",
 }

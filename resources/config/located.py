@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from resources.config.environment import read_environment
 from resources.config.overrides import put
 from resources.config.places import store_url
-from resources.config.profile_files import profile_path, read_profile
+from resources.config.profile_files import find_profile
 from resources.config.section_names import SECTIONS, VALUES
 from resources.errors import ConfigError
 from resources.pages.manifest import Manifest
@@ -83,9 +83,8 @@ def locate(environ: Mapping[str, str]) -> Located:
     Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
     """
     environment = read_environment(environ, SECTIONS, VALUES)
-    path = profile_path(environment.profile)
-    written = read_profile(path)
-    values = {section: written.get(section) or {} for section in (STORE, CORPUS)}
+    profile = find_profile(environment.profile)
+    values = {section: profile.sections.get(section) or {} for section in (STORE, CORPUS)}
     for override in environment.overrides:
         if override.path[0] in values:
             put(override, values, _Profile)
@@ -93,10 +92,10 @@ def locate(environ: Mapping[str, str]) -> Located:
         given = _Profile.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"profile {path.stem}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    tables = _placed(path.stem, STORE, given.store.url) or str(environment.home / STORE)
-    index = _placed(path.stem, CORPUS, given.corpus.url).rstrip("/")
-    return Located(environment.home, path.stem, tables, index, given.corpus.cache_gb)
+        raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    tables = _placed(profile.name, STORE, given.store.url) or str(environment.home / STORE)
+    index = _placed(profile.name, CORPUS, given.corpus.url).rstrip("/")
+    return Located(environment.home, profile.name, tables, index, given.corpus.cache_gb)
 
 
 def _placed(profile: str, section: str, url: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from resources.config.choices.corpus_index import CorpusIndex
+from resources.config.choices.figures import Figures
 from resources.config.choices.gates import Gates
 from resources.config.choices.pdf import Pdf
 from resources.config.choices.reading_room import ReadingRoom
@@ -23,7 +24,6 @@ from resources.config.wording.near_names import did_you_mean
 from resources.config.wording.problems import first_problem
 from resources.engine import Engine
 from resources.errors import ConfigError, near_names
-from resources.figures.choices import Figures
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore

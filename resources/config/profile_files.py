@@ -1,6 +1,7 @@
 """Profiles and model pins as they stand in their files."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +24,101 @@ class Pin(BaseModel):
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Commit of the repository, 40 hex digits.")
 
 
+class Card(BaseModel):
+    """The GPU that a profile is for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu: str = Field(min_length=1, description="Words of the name that the driver has for it, as RTX 4090.")
+    memory_gb: float = Field(gt=0, description="Its memory.")
+    measured: bool = Field(description="Whether the profile was measured on it, or else estimated from another card.")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile's name, its sections as they are written, and the card that it is for; the `cpu` profile has none."""
+
+    name: str
+    sections: dict[Any, Any]
+    card: Card | None
+
+
 EXTENDS = "extends"
 """The key of a profile that names another one, to which it is an addition."""
+_CARD = "card"
+"""The key that describes the card."""
+_READERS = PROFILES / "readers"
+"""Readers that can be put on the profile of a card: `rtx4090+paddleocr_vl`."""
+_OF_THE_CARD = ("server", "in_flight", "processes", "threads")
+"""Keys of `recognition` that another reader takes over; of `server`, all but these:"""
+_OF_THE_MODEL = ("model", "revision", "env", "extra_flags", "mm_processor", "max_image_tokens", "speculative")
 
 Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
 
 
-def profile_path(name: str) -> Path:
-    """The file that `KOPUB_PROFILE` names. Raises `ConfigError`."""
-    return _profile_file(name, "KOPUB_PROFILE is", Path())
+def find_profile(name: str, said: str = "profile ") -> Profile:
+    """The profile of that name or path, or of a card and a reader, as `rtx4090+paddleocr_vl`.
+
+    Raises `ConfigError`; where there is no such profile, it begins with `said`.
+    """
+    written = _find(name, said, Path(), ())
+    stem = Path(name).stem if _is_path(name) else name
+    return Profile(stem, written, _pop_card(stem, written))
 
 
-def _profile_file(name: str, said: str, folder: Path) -> Path:
-    """The file of a profile's name, or of a path in `folder`. Raises `ConfigError`, which begins with `said`."""
-    path = folder / name if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
-    try:
-        found = path.is_file() and path != PINS
-    except (OSError, ValueError):
-        found = False
-    if not found:
-        known = sorted(file.stem for file in PROFILES.glob("*.yaml") if file != PINS)
-        raise ConfigError(
-            f"{said} {name!r}{did_you_mean(name, known)}; choose one of {', '.join(known)}, or the path of a YAML file"
-        )
-    return path
+def known_profiles() -> list[str]:
+    """The names of the profiles that come with the project."""
+    return sorted(file.stem for file in PROFILES.glob("*.yaml") if file != PINS)
+
+
+def known_readers() -> list[str]:
+    """The names of the readers that can be put on the profile of a card."""
+    return sorted(file.stem for file in _READERS.glob("*.yaml"))
 
 
 def read_profile(path: Path) -> dict[Any, Any]:
     """The sections of a profile as they are written, on those of the profile that it extends. Raises `ConfigError`."""
-    return _read_profile(path, ())
+    written = _read_profile(path, ())
+    _pop_card(path.name, written)
+    return written
+
+
+def _find(name: str, said: str, folder: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
+    """The keys of a profile, `card` among them; a path is one in `folder`."""
+    card, plus, reader = name.rpartition("+")
+    if not plus or _is_path(name):
+        path = _file(name, said, folder)
+        if path.resolve() in extended_by:
+            raise ConfigError(f"{said}{name} extends {extended_by[-1].name} in turn; take one of them out")
+        return _read_profile(path, extended_by)
+    below = _find(card, said, folder, extended_by)
+    path = _READERS / f"{reader}.yaml"
+    if not _is_file(path):
+        known = known_readers()
+        guess = did_you_mean(reader, known)
+        raise ConfigError(f"{said}{name}: there is no reader {reader!r}{guess}; there are {', '.join(known)}")
+    return _with_reader(_read_profile(path, ()), below, f"{said}{name}")
+
+
+def _file(name: str, said: str, folder: Path) -> Path:
+    path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
+    if not _is_file(path):
+        known = known_profiles()
+        there_is_none = f"{said}{name or repr(name)}: there is no such profile{did_you_mean(name, known)}"
+        raise ConfigError(f"{there_is_none}; there are {', '.join(known)}, or the path of a YAML file")
+    return path
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file() and path != PINS
+    except (OSError, ValueError):
+        return False
 
 
 def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
@@ -66,12 +132,7 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
     name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
     if not isinstance(name, str):
         raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
-    below = _profile_file(name, f"{path.name}: {EXTENDS} is", path.parent)
-    if below.resolve() in chain:
-        raise ConfigError(
-            f"{path.name}: {EXTENDS} is {name!r}, which extends {path.name} in turn; take one of them out"
-        )
-    return _on_top(content, _read_profile(below, chain))
+    return _on_top(content, _find(name, f"{path.name}: {EXTENDS}: ", path.parent, chain))
 
 
 def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -88,6 +149,33 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
         else:
             together[key] = value
     return together
+
+
+def _with_reader(reader: Mapping[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
+    """The profile of a card with another reader, whose server has the size of the one before."""
+    there, engine = card.get("recognition"), reader["recognition"]["engine"]
+    server = there.get("server") if isinstance(there, dict) else None
+    if not isinstance(there, dict) or not isinstance(server, dict):
+        raise ConfigError(
+            f"{said}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
+        )
+    if there.get("engine") != engine:
+        there = {key: there[key] for key in _OF_THE_CARD if key in there}
+        there["server"] = {key: value for key, value in server.items() if key not in _OF_THE_MODEL}
+        there["engine"] = engine
+        if isinstance(described := card.get(_CARD), dict):
+            card = {**card, _CARD: {**described, "measured": False}}
+    return _on_top(reader, {**card, "recognition": there})
+
+
+def _pop_card(name: str, written: dict[Any, Any]) -> Card | None:
+    content = written.pop(_CARD, None)
+    if content is None:
+        return None
+    try:
+        return Card.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {first_problem(error, Card, _CARD)}") from None
 
 
 def read_pins(path: Path = PINS) -> Pins:

@@ -4,23 +4,19 @@ A section of an engine is one branch of a union that `engine` discriminates. Onl
 names is built, because building the others would import their engines.
 """
 
-import inspect
 from copy import copy
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from resources.config.configured import configured
 from resources.config.wording.field_text import alternatives
 from resources.config.wording.problems import first_problem
 from resources.engine import Engine
 from resources.errors import ConfigError
+from resources.resource import Resource
 from resources.vllm.server import VLLMServer
-
-Resource = TypeVar("Resource", bound=dg.ConfigurableResource)
 
 SERVER = "server"
 """Key of the section of a model server within the section of its engine."""
@@ -46,7 +42,7 @@ class Section(BaseModel):
 
 
 @cache
-def section_of(resource: type[dg.ConfigurableResource]) -> type[Section]:
+def section_of(resource: type[Resource]) -> type[Section]:
     """The section whose keys are the fields of `resource`."""
     return _model(resource, {})
 
@@ -74,32 +70,28 @@ def make(section: Section, where: str) -> Any:
             value = getattr(section, name)
             values[name] = make(value, f"{where}.{name}") if isinstance(value, Section) else value
     try:
-        return configured(resource, **values)
-    except (ValidationError, dg.DagsterInvalidConfigError) as error:
+        return resource(**values)
+    except ValidationError as error:
         raise ConfigError(first_problem(error, type(section), where)) from None
 
 
-def _model(resource: type[dg.ConfigurableResource], keys: dict[str, Any]) -> type[Section]:
+def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
     fields = dict(keys)
     for name, declared in resource.model_fields.items():
         nested = _nested(resource, name)
         field = copy(declared)
-        if nested is not None:
-            # Dagster's own marks, and it drops the description of a field that holds a resource.
-            field.metadata = []
-            field.description = field.description or inspect.cleandoc(nested.__doc__ or "").partition("\n\n")[0]
         fields[name] = (section_of(nested) if nested else declared.annotation, field)
     section = create_model(f"{resource.__name__}Section", __base__=Section, __doc__=resource.__doc__, **fields)
     section.resource = resource
     return section
 
 
-def _nested(resource: type[dg.ConfigurableResource], name: str) -> type[dg.ConfigurableResource] | None:
+def _nested(resource: type[Resource], name: str) -> type[Resource] | None:
     """The resource that a field holds, if it holds one."""
     if name not in resource.model_fields:
         return None
     for option in alternatives(resource.model_fields[name].annotation):
         for each in (option, *get_args(option)):
-            if isinstance(each, type) and issubclass(each, dg.ConfigurableResource):
+            if isinstance(each, type) and issubclass(each, Resource):
                 return each
     return None

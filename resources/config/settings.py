@@ -13,31 +13,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resources.config.choices.figures import Figures
 from resources.config.choices.gates import Gates
 from resources.config.choices.pdf import Pdf
 from resources.config.choices.reading_room import ReadingRoom
 from resources.config.choices.search import Search
 from resources.config.choices.upgrade_window import Upgrades
-from resources.config.configured import configured
 from resources.config.environment import read_environment
 from resources.config.overrides import Override
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, named
-from resources.config.profile_files import Pins, profile_path, read_pins, read_profile
+from resources.config.profile_files import Pins, find_profile, read_pins
 from resources.config.sections import make
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError
 from resources.figures.base import FigureNoter
-from resources.figures.choices import Figures
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
 from resources.release.hub.repository import HubTarget
 from resources.release.local import LocalRelease
+from resources.release.place import require_apart
 from resources.store.shard_store import ShardStore
 
-__all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if"]
+__all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if", "written_settings"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +91,7 @@ class Settings:
                 embedding=make(sections.embedding, "embedding"),
                 notes=make(sections.notes, "notes"),
                 figures=make(sections.figures, "figures"),
-                corpus=configured(Corpus, home=str(home), **dict(sections.corpus)),
+                corpus=Corpus(home=str(home), **dict(sections.corpus)),
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
                 hub=make(sections.hub, "hub"),
@@ -102,6 +102,7 @@ class Settings:
                 reading_room=sections.reading_room,
             )
             made._check_figures()
+            require_apart(made.release, home, made.store.url)
         return made
 
     def _check_figures(self) -> None:
@@ -143,10 +144,16 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
     uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
     """
     environment = read_environment(environ, SECTIONS, VALUES)
-    path = profile_path(environment.profile)
+    profile = find_profile(environment.profile)
     return Settings.of(
-        environment.home, read_profile(path), path.stem, overrides=environment.overrides, changes=changes
+        environment.home, profile.sections, profile.name, overrides=environment.overrides, changes=changes
     )
+
+
+def written_settings(environ: Mapping[str, str]) -> str:
+    """Return what the profile and the pins say now, as a text that changes with them. Raises `ConfigError`."""
+    environment = read_environment(environ, SECTIONS, VALUES)
+    return repr((find_profile(environment.profile).sections, read_pins()))
 
 
 @cache

@@ -10,6 +10,8 @@ from resources.doctor import gpus, machine, servers, toolchain
 from resources.doctor.finding import Finding, ok, problem
 from resources.doctor.weights import Step, weights
 from resources.engine import Engine
+from resources.errors import KopubError
+from resources.release.place import require_place
 from resources.vllm.running_servers import servers as running_servers
 from resources.vllm.served_engine import ServedEngine
 from resources.weights.fetch import free_bytes
@@ -30,6 +32,7 @@ def examine(
     yield _libraries()
     yield machine.home(settings.home)
     yield machine.store(settings.store.url)
+    yield _release(settings)
     yield machine.room_for_tables(_tables(settings), settings.corpus.manifest.rows, free_bytes)
     yield machine.open_files(machine.open_file_limit(), _requests(engines))
     for section, engine in engines.items():
@@ -42,12 +45,23 @@ def examine(
         if "problem" not in seen:
             warm = [server.specification.model for server in running_servers()]
             yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)
+    elif idle := gpus.idle_card(engines):
+        yield idle
     yield from servers.programs(engines)
     yield from servers.shared_gpus(engines)
     yield from servers.external(engines)
     if any(_SHM_FLAG in server.extra_flags for server in managed.values()):
         yield machine.shared_memory()
     yield from weights(pinned_weights(engines), step)
+
+
+def _release(settings: Settings) -> Finding:
+    """Whether the release may be written where the settings say."""
+    try:
+        require_place(settings.release, settings.corpus, settings.store.url)
+    except KopubError as error:
+        return problem("release", str(error), "set release.folder in the profile, or KOPUB_RELEASE__FOLDER")
+    return ok("release", f"{settings.release.folder} is new, empty or a release")
 
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:

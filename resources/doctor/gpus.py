@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resources.config.profile_files import Card, Profile, find_profile, known_profiles
 from resources.doctor.finding import Finding, ok, problem, warning
-from resources.engine import Engine
+from resources.engine import INSTALL, Engine
+from resources.gpu.cards import Card as GpuCard
+from resources.gpu.cards import largest_card
 from resources.vllm.server import VLLMServer
 from resources.vllm.server_fields import ALL_GPUS
 from resources.weights.pinned import server_of
@@ -22,6 +26,11 @@ _OLDEST_DRIVER = {"13": 580, "12": 525}
 """NVIDIA's oldest driver for Linux by the major release of CUDA, from its compatibility table."""
 _SHARE = 0.92
 """vLLM's own `gpu_memory_utilization`."""
+
+_ROOM = 0.9
+"""Of the memory that a card is sold with, what a driver lists at least."""
+_KOREAN = "paddleocr_vl"
+"""The reader for Korean: docs/decisions/07-reader-for-korean.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +74,9 @@ def visible_gpus(seen: Mapping[str, Any]) -> Finding:
     reason = seen.get("problem") or "torch finds no device"
     cuda = seen.get("cuda")
     if "torch" not in seen:
-        return problem("gpu", reason, "pip install -c requirements.lock -e '.[gpu]'")
+        return problem("gpu", reason, INSTALL)
     if not cuda:
-        do = "pip install -c requirements.lock -e '.[gpu]', or use the cpu profile"
+        do = f"{INSTALL}; or use the cpu profile"
         return problem("gpu", f"torch {seen['torch']} is built without CUDA: {reason}", do)
     oldest = _OLDEST_DRIVER.get(cuda.partition(".")[0])
     needed = f"a driver of {oldest} or newer" if oldest else "a newer driver"
@@ -83,6 +92,41 @@ def are_used(engines: Mapping[str, Engine]) -> bool:
     servers = (server_of(engine) for engine in engines.values())
     of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
+
+
+def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
+    """The largest card of this machine where the engines work on none, and the profile that fits it."""
+    if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
+        return None
+    card = largest_card()
+    return card and warning("gpu", f"{card} is not used by this profile", advice(card))
+
+
+def advice(card: GpuCard) -> str:
+    """The profiles that fit a card, in words."""
+    fitting = fitting_profiles(card.model, card.memory)
+    if not fitting:
+        return "no profile is for so little memory (docs/gpu.md)"
+    own = next((each.name for each in fitting if not _reads_korean(each)), fitting[0].name)
+    korean = next((each.name for each in fitting if _reads_korean(each)), f"{own}+{_KOREAN}")
+    return f"--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)"
+
+
+def fitting_profiles(model: str, memory: int) -> list[Profile]:
+    """The profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
+
+    def holds(card: Card) -> bool:
+        return memory >= _ROOM * card.memory_gb * 2**30
+
+    profiles = [(each, each.card) for each in map(find_profile, known_profiles()) if each.card and holds(each.card)]
+    own = [each for each, card in profiles if re.search(rf"\b{re.escape(card.gpu)}\b", model)]
+    most = max((card.memory_gb for _, card in profiles), default=0.0)
+    gpu = next((card.gpu for _, card in profiles if card.memory_gb == most), "")
+    return own or [each for each, card in profiles if card.gpu == gpu]
+
+
+def _reads_korean(profile: Profile) -> bool:
+    return profile.sections["recognition"]["engine"] == _KOREAN
 
 
 def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:

@@ -53,7 +53,7 @@ def store(url: str) -> Finding:
 def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
     """Whether the disk holds what the pages become; `free` are the bytes where a folder lies."""
     wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
-    says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f}"
+    says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f} GB"
     if there > wanted:
         return ok("disk", says)
     return problem("disk", says, f"free some space where {folder} lies, or set KOPUB_HOME to another disk")

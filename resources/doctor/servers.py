@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from resources.doctor.finding import Finding, ok, problem, warning
-from resources.engine import Engine
+from resources.engine import INSTALL, Engine
 from resources.errors import EngineError
 from resources.vllm.flags import serve_arguments
 from resources.vllm.known_flags import listed_flags, unknown_flags
@@ -18,11 +18,13 @@ _OWN_COMMAND = ["vllm", "serve"]
 
 
 def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """For each managed server: that it is installed, of the right release, and knows the flags of the profile."""
+    """For each managed server that is installed: its release, and whether it knows the flags of the profile."""
     known: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed(engines).items():
         check = f"{section} server"
         try:
+            if server.find_program() is None:
+                continue  # its engine says so
             program = server.program()
             release = installed_release(server.command)
             if server.version and release and release != server.version.partition("+")[0]:
@@ -33,8 +35,7 @@ def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
                 known[program] = listed_flags(program)
             unknown = unknown_flags(serve_arguments(server), known[program])
         except EngineError as error:
-            do = "pip install -c requirements.lock -e '.[gpu]', or change the server's `command`"
-            yield problem(check, str(error), do)
+            yield problem(check, str(error), f"{INSTALL}; or change the server's `command`")
             continue
         if unknown:
             do = f"install vllm=={server.version or '0.32.0'}, or take them out of {section}.server"

@@ -5,19 +5,20 @@
 
 import json
 from collections.abc import Sequence
+from mimetypes import guess_type
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources.documents_out.document import Block, Document, Kind, Part
 from resources.documents_out.headings import is_named
-from resources.documents_out.table_grid import Grid, grid_of
-from resources.errors import ConfigError
+from resources.documents_out.table_grid import Grid, grid_of, is_table, tables_and_text
+from resources.figures.notes import FigureNote
 from resources.states import LOST
+from resources.texts.markdown import defused
 
 if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
 
-_MISSING = "DoclingDocument needs docling-core, which is not installed: pip install 'kopub[docling]'"
 _LABELS = {
     "reference_content": "reference",
     "footnote": "footnote",
@@ -38,21 +39,14 @@ _DPI = 72
 """docling wants one; that of the page is not known."""
 
 
-def require_docling() -> None:
-    """Raise `ConfigError` when docling-core is not installed."""
-    try:
-        import docling_core.types.doc  # noqa: F401
-    except ImportError:
-        raise ConfigError(_MISSING) from None
-
-
 def document_json(document: Document, blocks: Sequence[Block]) -> str:
     """The blocks as the JSON of a DoclingDocument.
 
     Every item has the page and box of its region, in pixels from the upper left corner of the upright page; one that
-    goes on over a page has those of both. Tables are one item for each page. Running heads, feet and page numbers are
-    of the layer `furniture`, and what could not be read is said in the layer `notes`. The hash of the origin is that
-    of the pages' images.
+    goes on over a page has those of both. Tables are one item for each page. What a model noted about a picture or
+    table is in its `meta`. A link in a text leads to the web, or its bracket is escaped. Running heads, feet and page
+    numbers are of the layer `furniture`, and what could not be read is said in the layer `notes`. The hash of the
+    origin is that of the pages' images.
     """
     made = _Builder(document).build(blocks)
     return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
@@ -62,7 +56,7 @@ class _Builder:
     """Adds the blocks of a document to a DoclingDocument, one after the other."""
 
     def __init__(self, document: Document) -> None:
-        from docling_core.types.doc import DoclingDocument, DocumentOrigin, Size
+        from docling_core.types.doc import DoclingDocument, DocumentOrigin, ImageRef, Size
 
         self._document = document
         suffix = PurePosixPath(document.doc_id).suffix.lower()
@@ -73,7 +67,12 @@ class _Builder:
         )
         self._made: DoclingDocument = DoclingDocument(name=document.name, origin=origin)
         for page in document.pages:
-            self._made.add_page(page.number, Size(width=page.width, height=page.height))
+            size = Size(width=page.width, height=page.height)
+            image = None
+            if page.image is not None:
+                mimetype = guess_type(page.image.path)[0] or "image/png"
+                image = ImageRef(mimetype=mimetype, dpi=_DPI, size=size, uri=Path(page.image.path))
+            self._made.add_page(page.number, size, image)
         self._list: ListGroup | None = None
         self._is_titled = False
 
@@ -100,7 +99,7 @@ class _Builder:
         """Add a block; what a caption may belong to is returned."""
         from docling_core.types.doc import ContentLayer, DocItemLabel
 
-        made, text, prov = self._made, block.text, self._provs(block)
+        made, text, prov = self._made, defused(block.text), self._provs(block)
         floating: list[FloatingItem] = []
         match block.kind:
             case Kind.TITLE if block.level == 1 and self._is_titled:
@@ -132,11 +131,11 @@ class _Builder:
                 item = made.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
         item.prov.extend(prov[1:])
         if block.number is not None:
-            made.add_text(DocItemLabel.TEXT, block.number.text, prov=self._prov(block.number, 0))
+            made.add_text(DocItemLabel.TEXT, defused(block.number.text), prov=self._prov(block.number, 0))
         return floating
 
     def _picture(self, block: Block, prov: "ProvenanceItem") -> "FloatingItem":
-        from docling_core.types.doc import DescriptionMetaField, DocItemLabel, ImageRef, PictureMeta, Size
+        from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
 
         picture = block.picture
         assert picture is not None
@@ -145,24 +144,30 @@ class _Builder:
         item = self._made.add_picture(image=image, prov=prov)
         if block.label == "chart":
             item.label = DocItemLabel.CHART
-        if picture.note:
-            item.meta = PictureMeta(description=DescriptionMetaField(text=picture.note))
+        if note := block.parts[0].note:
+            item.meta = PictureMeta(**_meta(note, of_picture=True))
         return item
 
     def _table(self, part: Part) -> "FloatingItem":
-        from docling_core.types.doc import DocItemLabel
+        from docling_core.types.doc import DocItemLabel, FloatingMeta
 
         grid = grid_of(part.text)
         item = self._made.add_table(_table_data(grid), prov=self._prov(part, 0))
+        if part.note:
+            item.meta = FloatingMeta(**_meta(part.note, of_picture=False))
         if grid.caption:
-            caption = self._made.add_text(DocItemLabel.CAPTION, grid.caption, prov=self._prov(part, 0), parent=item)
+            caption = self._made.add_text(
+                DocItemLabel.CAPTION, defused(grid.caption), prov=self._prov(part, 0), parent=item
+            )
             item.captions.append(caption.get_ref())
         return item
 
     def _caption(self, item: "FloatingItem", block: Block) -> None:
         from docling_core.types.doc import DocItemLabel
 
-        caption = self._made.add_text(DocItemLabel.CAPTION, block.text, prov=self._provs(block)[0], parent=item)
+        caption = self._made.add_text(
+            DocItemLabel.CAPTION, defused(block.text), prov=self._provs(block)[0], parent=item
+        )
         item.captions.append(caption.get_ref())
 
     def _lost(self, says: str, prov: "ProvenanceItem") -> None:
@@ -191,6 +196,35 @@ class _Builder:
         return ProvenanceItem(page_no=page, bbox=bbox, charspan=characters)
 
 
+def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
+    """The fields of docling's `meta` for a note; only those of a picture have its kind, its data and its molecule."""
+    from docling_core.types.doc import (
+        DescriptionMetaField,
+        KeywordsMetaField,
+        MoleculeMetaField,
+        PictureClassificationMetaField,
+        PictureClassificationPrediction,
+        TabularChartMetaField,
+    )
+
+    fields: dict[str, Any] = {}
+    if note.description:
+        fields["description"] = DescriptionMetaField(text=defused(note.description))
+    if note.keywords:
+        fields["keywords"] = KeywordsMetaField(values=[defused(word) for word in dict.fromkeys(note.keywords)])
+    if not of_picture:
+        return fields
+    if note.kind:
+        kinds = [PictureClassificationPrediction(class_name=note.kind)]
+        fields["classification"] = PictureClassificationMetaField(predictions=kinds)
+    if note.smiles:
+        fields["molecule"] = MoleculeMetaField(smi=note.smiles)
+    data = next(filter(is_table, tables_and_text(note.data_html or "")), None)
+    if data:
+        fields["tabular_chart"] = TabularChartMetaField(chart_data=_table_data(grid_of(data)))
+    return fields
+
+
 def _table_data(grid: Grid) -> "TableData":
     from docling_core.types.doc import TableCell, TableData
 
@@ -199,7 +233,7 @@ def _table_data(grid: Grid) -> "TableData":
         num_cols=grid.columns,
         table_cells=[
             TableCell(
-                text=cell.text,
+                text=defused(cell.text),
                 row_span=cell.rows,
                 col_span=cell.columns,
                 start_row_offset_idx=cell.row,

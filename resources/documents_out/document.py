@@ -4,28 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from resources.figures.notes import FigureNote
 from resources.recognition.read_regions import ReadRegion
 from resources.states import State
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of a page: where its file lies beside the document, its size in pixels, and what is said of it.
-
-    `note` is text that a model made up about the picture; it is never text of the page.
-    """
+    """A picture of a page: where its file lies beside the document, and its size in pixels."""
 
     path: str
     width: int
     height: int
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page with its regions in reading order and their pictures by index of the region.
+    """A page with its regions in reading order, and their pictures and notes by index of the region.
 
     `number` is unique in the document; `width` and `height` are pixels of the upright page, 0 where it has no image.
+    A note is what a model made up about a picture or table, never text of the page. `image` is the picture of the whole
+    page, where those were asked for.
     """
 
     number: int
@@ -36,6 +35,8 @@ class DocumentPage:
     reason: str | None
     regions: tuple[ReadRegion, ...] = ()
     pictures: Mapping[int, Picture] = field(default_factory=dict)
+    notes: Mapping[int, FigureNote] = field(default_factory=dict)
+    image: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Part:
     """What one region gives to a block. `joint` stands between the part before and this one.
 
     `refers` are the notes that the text refers to: (start and end of what is printed there, mark of the note). The
-    first row of a table is `repeated` where it is that of the part before, printed again on the next page.
+    first row of a table is `repeated` where it is that of the part before, printed again on the next page. `note` is
+    what a model made up about its picture or table.
     """
 
     page: int
@@ -85,6 +87,7 @@ class Part:
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()
     repeated: bool = False
+    note: FigureNote | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ import pickle
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +13,19 @@ import pyarrow as pa
 from resources.documents_out.document import Document, DocumentPage, Picture
 from resources.documents_out.file_names import file_names
 from resources.errors import StoreError
+from resources.figures.notes import FigureNote
 from resources.fingerprints import fingerprint
+from resources.printable import without_paths
 from resources.recognition.crops import crop_index, pixel_box
 from resources.recognition.read_regions import read_regions
-from resources.release.base import TableReader
+from resources.release.base import OpenImages, TableReader, image_suffix
 from resources.states import State
 from resources.store.corpus_tables import TABLES
 
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
-Notes = Callable[[str, int], str | None]
-"""What a model says of the picture of a region, by page id and index of the region; None for nothing."""
+Notes = Callable[[str, int], FigureNote | None]
+"""The note on the picture or table of a region, by page id and index of the region; None for none."""
 
 PICTURES = ".pictures"
 """Ends the name of the folder with a document's pictures."""
@@ -58,13 +61,16 @@ class DocumentStream:
     A page without a document is one of its own. Pages are ordered by their numbers; where those are missing or occur
     twice, the pages of the document are numbered from 1 in the order of the shards. Only the pages of documents that
     are not complete are in memory, compressed where their document goes on in a later shard; pictures are given to
-    `keep` when they are read.
+    `keep` when they are read, those of whole pages too where there are `images`.
     """
 
-    def __init__(self, reader: TableReader, shards: Sequence[str], notes: Notes | None = None) -> None:
+    def __init__(
+        self, reader: TableReader, shards: Sequence[str], notes: Notes | None = None, images: OpenImages | None = None
+    ) -> None:
         self._reader = reader
         self._shards = shards
-        self._notes = notes
+        self._notes = notes or (lambda page_id, index: None)
+        self._images = images or (lambda shard: nullcontext(lambda page_id: None))
         self._planned, self._places = _plan(reader, shards)
 
     @property
@@ -87,18 +93,29 @@ class DocumentStream:
         readings = self._reader.read(_READINGS, shard, _READ)
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
-        for read in _one_by_one(readings):
-            page_id = read["page_id"]
-            place = self._places.get(page_id)
-            if place is None or page_id not in row_of:
-                missing = _PAGES if place is None else _LAYOUTS
-                raise StoreError(f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again")
-            layout = layouts["regions"][row_of[page_id]].as_py()
-            yield place.document, self._page(place, read, layout, keep)
+        with self._images(shard) as image_of:
+            for read in _one_by_one(readings):
+                page_id = read["page_id"]
+                place = self._places.get(page_id)
+                if place is None or page_id not in row_of:
+                    missing = _PAGES if place is None else _LAYOUTS
+                    raise StoreError(
+                        f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again"
+                    )
+                layout = layouts["regions"][row_of[page_id]].as_py()
+                page = self._page(place, read, layout, keep)
+                if (data := image_of(page_id)) is not None:
+                    path = f"{self._planned[place.document].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
+                    keep(path, bytes(data))
+                    page = replace(page, image=Picture(path, place.width, place.height))
+                yield place.document, page
 
     def _page(self, place: _Place, read: Mapping[str, Any], layout: Any, keep: KeepPicture) -> DocumentPage:
         page_id = read["page_id"]
-        regions = read_regions(page_id, layout, read["regions"])
+        regions = [
+            replace(region, reason=region.reason and without_paths(region.reason))
+            for region in read_regions(page_id, layout, read["regions"])
+        ]
         indices = {region.index for region in regions}
         pictures = {}
         for crop, data in zip(read["image_crops"] or (), read["crop_images"] or (), strict=True):
@@ -108,17 +125,17 @@ class DocumentStream:
             x1, y1, x2, y2 = pixel_box(tuple(crop["bbox"]), place.width, place.height)
             path = f"{self._planned[place.document].name}{PICTURES}/{place.number}-{index}.jpg"
             keep(path, data)
-            note = None if self._notes is None else self._notes(page_id, index)
-            pictures[index] = Picture(path, x2 - x1, y2 - y1, note)
+            pictures[index] = Picture(path, x2 - x1, y2 - y1)
         return DocumentPage(
             number=place.number,
             page_id=page_id,
             width=place.width,
             height=place.height,
             state=State(read["state"]),
-            reason=read["reason"],
+            reason=read["reason"] and without_paths(read["reason"]),
             regions=tuple(regions),
             pictures=pictures,
+            notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from resources.documents_out.document import Block, Document, DocumentPage, Kind, Part
-from resources.documents_out.footnotes import tied
+from resources.documents_out.footnotes import separate, tied
 from resources.documents_out.furniture import furniture
 from resources.documents_out.headings import is_number_alone, rank_of, with_levels
 from resources.documents_out.joins import joined
@@ -95,7 +95,7 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[Block]:
     for at, region in enumerate(page.regions):
         if at in taken:
             continue
-        part = Part(page.number, region, (region.content or "").strip())
+        part = Part(page.number, region, (region.content or "").strip(), note=page.notes.get(region.index))
         if region.state is State.FAILED:
             yield Block(Kind.LOST, (replace(part, text=""),))
             continue
@@ -121,16 +121,21 @@ def _text_blocks(part: Part) -> Iterator[Block]:
     elif label == "table" and "<table" in text.lower():
         for piece in tables_and_text(text):
             yield Block(Kind.TABLE if is_table(piece) else Kind.TEXT, (replace(part, text=piece),))
+            part = replace(part, note=None) if is_table(piece) else part
     elif label == "figure_title":
         yield Block(Kind.CAPTION, (replace(part, text=one_line(text)),))
+    elif label == "footnote":
+        x1, y1, x2, y2 = part.region.bbox
+        height = (y2 - y1) / len(text.split("\n"))
+        for note in separate(text):
+            for paragraph in paragraphs(note, x2 - x1, height * len(note.split("\n"))):
+                # A note may begin with what a list's entry begins with.
+                yield Block(Kind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),))
     else:
         x1, y1, x2, y2 = part.region.bbox
         for paragraph in paragraphs(text, x2 - x1, y2 - y1):
             of = replace(part, text=paragraph.text)
-            if label == "footnote":
-                # A note may begin with what a list's entry begins with.
-                yield Block(Kind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),))
-            elif paragraph.is_code:
+            if paragraph.is_code:
                 yield Block(Kind.CODE, (of,), language=paragraph.language)
             else:
                 yield Block(Kind.ITEM if paragraph.bullet else Kind.TEXT, (of,))

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resources.documents_out.docling_file import document_json, require_docling
+from resources.documents_out.docling_file import document_json
 from resources.documents_out.document import Block, Document
 from resources.documents_out.document_stream import PICTURES, DocumentStream, Notes
 from resources.documents_out.editing import Edited, edited
-from resources.documents_out.markdown_file import document_markdown
+from resources.documents_out.markdown_file import MarkdownOptions, document_markdown
 from resources.errors import StoreError
 from resources.files import cannot_write
-from resources.release.base import TableReader
+from resources.release.base import OpenImages, TableReader
 
 MARKER = ".kopub-documents.json"
 """Says which files of a folder are of an export, which the next one may replace. No document's name begins so."""
@@ -24,16 +24,15 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """The suffix of a document's file, what makes its content, and what raises `ConfigError` where that cannot work."""
+    """The suffix of a document's file, and what makes its content."""
 
     suffix: str
-    content: Callable[[Document, Sequence[Block]], str]
-    require: Callable[[], None] = lambda: None
+    content: Callable[[Document, Sequence[Block], MarkdownOptions], str]
 
 
 FORMATS = {
     "markdown": _Format(".md", document_markdown),
-    "docling": _Format(".json", document_json, require_docling),
+    "docling": _Format(".json", lambda document, blocks, _: document_json(document, blocks)),
 }
 
 
@@ -44,6 +43,7 @@ class DocumentsOut:
     documents: int = 0
     pages: Counter[str] = field(default_factory=Counter)
     pictures: int = 0
+    page_images: int = 0
     regions: Counter[str] = field(default_factory=Counter)
     joined: int = 0
     tied: int = 0
@@ -52,25 +52,32 @@ class DocumentsOut:
         self.documents += 1
         self.pages.update(page.state.value for page in document.pages)
         self.pictures += sum(len(page.pictures) for page in document.pages)
+        self.page_images += sum(page.image is not None for page in document.pages)
         self.regions.update(placed=of.placed, furniture=of.furniture, empty=of.empty, lost=of.lost)
         self.joined += of.joined
         self.tied += of.tied
 
 
 def write_documents(
-    reader: TableReader, shards: Sequence[str], out: Path, formats: Sequence[str], notes: Notes | None = None
+    reader: TableReader,
+    shards: Sequence[str],
+    out: Path,
+    formats: Sequence[str],
+    notes: Notes | None = None,
+    images: OpenImages | None = None,
+    markdown: MarkdownOptions | None = None,
+    keep_others: bool = False,
 ) -> DocumentsOut:
     """Write every document of `shards` into the folder `out`, in each of the `formats`, keys of `FORMATS`.
 
     A file is there whole or not at all, and one that comes out as it was is left alone. Files of an earlier export in
-    these formats that this one does not write are removed when it is complete. `notes` says what a model says of a
-    picture. Raises `StoreError` when `out` holds anything else than exports of documents, and writes nowhere else.
+    these formats that this one does not write are removed when it is complete, unless it is to `keep_others`. `notes`
+    are those of a model on pictures and tables; the pictures of whole pages are written too where there are `images`.
+    Raises `StoreError` when `out` holds anything else than exports of documents, and writes nowhere else.
     """
-    for name in formats:
-        FORMATS[name].require()
-    stream = DocumentStream(reader, shards, notes)
+    stream = DocumentStream(reader, shards, notes, images)
     try:
-        return _Folder(out).write(stream, formats)
+        return _Folder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others)
     except OSError as error:
         raise StoreError(cannot_write(out, error)) from error
 
@@ -79,24 +86,28 @@ class _Folder:
     def __init__(self, out: Path) -> None:
         self._out = out
 
-    def write(self, stream: DocumentStream, formats: Sequence[str]) -> DocumentsOut:
+    def write(
+        self, stream: DocumentStream, formats: Sequence[str], markdown: MarkdownOptions, keep_others: bool
+    ) -> DocumentsOut:
         earlier = self._claim()
-        names = stream.names
-        files = {**earlier, **dict.fromkeys(formats, names)}
+        names = {name: [*stream.names] for name in formats}
+        if keep_others:
+            names = {name: sorted({*listed, *earlier.get(name, ())}) for name, listed in names.items()}
+        files = {**earlier, **names}
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
         done = DocumentsOut()
         for document in stream.read(self._replace):
             of = edited(document)
             for name in formats:
-                content = FORMATS[name].content(document, of.blocks)
+                content = FORMATS[name].content(document, of.blocks, markdown)
                 self._replace(document.name + FORMATS[name].suffix, content.encode("utf-8", "backslashreplace"))
-            self._keep_pictures(
-                document.name, {picture.path for page in document.pages for picture in page.pictures.values()}
-            )
+            whole = {page.image.path for page in document.pages if page.image is not None}
+            parts = {picture.path for page in document.pages for picture in page.pictures.values()}
+            self._keep_pictures(document.name, whole | parts)
             done.add(document, of)
         for name in formats:
-            for gone in set(earlier.get(name, ())) - set(names):
+            for gone in set(earlier.get(name, ())) - set(names[name]):
                 (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
         for gone in {name for listed in earlier.values() for name in listed} - {
             name for listed in files.values() for name in listed

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from resources.engine import Engine
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 
 
 class FigureNoter(Engine):

@@ -14,7 +14,8 @@ SMALLEST = 0.02
 """Share of the page that a figure covers, at least, unless a profile says otherwise."""
 _CAPTION = "figure_title"
 """The label of captions, those of tables among them."""
-_CAPTIONED = LABELS | {"table"}
+TABLE = "table"
+_CAPTIONED = LABELS | {TABLE}
 _REPEATED = frozenset({_CAPTION, "footer", "header", "number"})
 """Labels whose text says nothing about a figure nearby, or says it already."""
 _GRID = 1000
@@ -30,7 +31,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An image or chart of a page.
+    """An image or chart of a page, or a table where a profile wants those too.
 
     `index` is that of its region. `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a
     grid of 0 to 1000. `caption` is what is printed as such, and `context` the nearest text, at most 500 characters.
@@ -54,14 +55,30 @@ class FigurePicture:
     context: str = ""
 
 
-def page_figures(readings: Iterable[Row] | None, crops: Iterable[Row] | None, smallest: float) -> list[Figure]:
+def page_figures(
+    readings: Iterable[Row] | None,
+    crops: Iterable[Row] | None,
+    smallest: float,
+    tables_of: tuple[int, int] | None = None,
+) -> list[Figure]:
     """The figures of a page that cover at least the share `smallest` of it, in reading order.
 
-    `readings` and `crops` are the values of `regions` and `image_crops` in the page's row of `ocr_results`.
+    `readings` and `crops` are the values of `regions` and `image_crops` in the page's row of `ocr_results`. `tables_of`
+    is the width and height of a page in pixels whose tables are figures too, though no picture of them is kept.
     """
     regions = list(readings or ())
     boxes = {region["index"]: _box(region) for region in regions}
-    pictures = {crop_index(crop["path"]): crop for crop in crops or () if crop["label"] in LABELS}
+    pictures = {
+        crop_index(crop["path"]): (crop["label"], tuple(crop["bbox"]))
+        for crop in crops or ()
+        if crop["label"] in LABELS
+    }
+    if tables_of is not None:
+        scale = tables_of * 2
+        for region in regions:
+            if region["native_label"] == TABLE:
+                bbox = tuple(part * side / _GRID for part, side in zip(_box(region), scale, strict=True))
+                pictures[region["index"]] = TABLE, bbox
     found = [at for at in sorted(pictures) if at in boxes and _share(boxes[at]) >= smallest]
     if not found:
         return []
@@ -69,8 +86,7 @@ def page_figures(readings: Iterable[Row] | None, crops: Iterable[Row] | None, sm
     return [
         Figure(
             at,
-            pictures[at]["label"],
-            tuple(pictures[at]["bbox"]),
+            *pictures[at],
             boxes[at],
             "\n".join(captions.get(at, ())),
             _context(boxes[at], [(boxes[other], text) for other, text in texts]),

@@ -1,9 +1,11 @@
 """An answer about a figure as a note, or what is wrong with it. Pure."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 from resources.recognition.characters import script_of
 from resources.recognition.vlm.answers import loop_start
 from resources.recognition.vlm.chat_requests import Answer
@@ -72,3 +74,17 @@ def script_shares(text: str) -> dict[str, float]:
     """The share of the letters of a text by script, named as by `script_of`."""
     scripts = [script_of(char) for char in text if char.isalpha()]
     return {script: scripts.count(script) / len(scripts) for script in dict.fromkeys(scripts)}
+
+
+_SMILES = re.compile(r"[A-Za-z0-9@+\-\[\]()=#$:./\\%*~]{2,1000}")
+_ATOM = re.compile(r"\[[A-Za-z]|[BCNOPSFIbcnops]")
+_BOUND = re.compile(r"[0-9()=#\[\]]|[A-Z].*[A-Z]")
+"""A ring, branch or bond, or two atoms: a word of prose in small letters has none of them."""
+
+
+def smiles_of(value: Any) -> str | None:
+    """A value where it can be the SMILES of a molecule; None for everything else."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not _SMILES.fullmatch(text) or not _ATOM.search(text) or not _BOUND.search(text):
+        return None
+    return text if text.count("(") == text.count(")") and text.count("[") == text.count("]") else None

@@ -6,7 +6,7 @@ from typing import ClassVar
 from resources.code_version import CodeVersion
 from resources.figures.base import FigureNoter
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 
 
 class NoNotes(FigureNoter):

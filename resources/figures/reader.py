@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from resources.errors import UndecodableImage
 from resources.figures.judged import Judged
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 from resources.pages.pixels.images import decode
+from resources.pages.pixels.patches import whole_patches
 from resources.recognition.vlm.chat_requests import PATH, Answer, read_answer, request_body
-from resources.recognition.vlm.region_images import RegionImage, crop_pixels, has_ink
+from resources.recognition.vlm.region_images import (
+    RegionImage,
+    crop_pixels,
+    encoded,
+    has_ink,
+    relative_size,
+    resized,
+)
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.http_errors import Refused, Unanswered
@@ -27,6 +35,9 @@ _TEMPERATURES = (0.0, 0.3, 0.7)
 """Of the first attempt and of those after it: a little chance leaves the path that greedy decoding takes."""
 
 Figures = defaultdict[str, float]
+PATCH = 32
+"""Pixels on a side of one image token."""
+_LEAST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class FigureReader:
         try:
             pixels = decode(job.data)
         except UndecodableImage as error:
-            prepared.note = FigureNote(job.id, State.QUARANTINED, str(error), attempts=0)
+            prepared.note = FigureNote(job.id, error.state, str(error), attempts=0)
             return prepared
         crop = crop_pixels(pixels, (0, 0, pixels.shape[1], pixels.shape[0]))
         if has_ink(crop):
@@ -136,3 +147,21 @@ class FigureReader:
 def _said(problems: Sequence[str]) -> str:
     """The last problem; the earlier ones where they are others."""
     return "; before: ".join(dict.fromkeys(reversed(problems)))
+
+
+class FigureImage(RegionImage):
+    """A figure as it is sent."""
+
+    __slots__ = ()
+
+    @property
+    def tokens(self) -> int:
+        return (self.width // PATCH) * (self.height // PATCH)
+
+
+def figure_image(crop: "NDArray[np.uint8]", max_tokens: int) -> FigureImage:
+    """A crop of at most `max_tokens` tokens; a smaller one keeps its size, to whole patches."""
+    height, width = crop.shape[:2]
+    columns, rows = whole_patches(width, height, PATCH, _LEAST, max_tokens)
+    size = columns * PATCH, rows * PATCH
+    return FigureImage(*encoded(resized(crop, size)), *size, relative_size(size, crop))

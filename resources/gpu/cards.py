@@ -1,5 +1,6 @@
 """GPUs as NVML sees them. NVML comes with the driver; its Python package is `nvidia-ml-py`."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,13 @@ class NoGpuFigures(Exception):
 class Reading:
     """A card at one moment.
 
-    `busy` is the share of the last instants in which a kernel ran, 0 to 1; `memory` is bytes in use by everybody;
-    `joules` is what the card has used since its driver was loaded, None where the card does not tell.
+    `busy` is the share of the last instants in which a kernel ran, 0 to 1, `memory_busy` that in which its memory was
+    read or written; `memory` is bytes in use by everybody; `joules` is what the card has used since its driver was
+    loaded, None where the card does not tell.
     """
 
     busy: float
+    memory_busy: float
     memory: int
     joules: float | None
 
@@ -31,16 +34,19 @@ class Card:
     memory: int
     handle: Any
 
+    def __str__(self) -> str:
+        return f"{self.model} ({self.memory / 2**30:.0f} GB)"
+
     def read(self) -> Reading:
         """The card now. Raises `NoGpuFigures` when the driver no longer answers."""
         import pynvml
 
         try:
-            busy = int(pynvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
+            used = pynvml.nvmlDeviceGetUtilizationRates(self.handle)
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used)
         except pynvml.NVMLError as error:
             raise NoGpuFigures(f"NVML: {error}") from None
-        return Reading(busy, memory, self._joules())
+        return Reading(int(used.gpu) / 100, int(used.memory) / 100, memory, self._joules())
 
     def _joules(self) -> float | None:
         import pynvml
@@ -70,6 +76,16 @@ def open_cards(names: Sequence[str] | None = None) -> list[Card]:
     if not cards:
         raise NoGpuFigures("this machine has no GPU")
     return cards
+
+
+def largest_card() -> Card | None:
+    """The card of this machine with most memory; None without one, or where CUDA_VISIBLE_DEVICES hides them all."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    try:
+        return max(open_cards(), key=lambda card: card.memory)
+    except NoGpuFigures:
+        return None
 
 
 def _card(name: str) -> Card:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, median
 from types import TracebackType
 from typing import Self
 
@@ -22,15 +23,6 @@ class Readings:
         """The readings from `start` to `end`."""
         return [cards for at, cards in list(self.taken) if start <= at <= end]
 
-    def busy(self, start: float, end: float) -> float | None:
-        """The mean busy share of the cards, 0 to 1; None where nothing was read."""
-        shares = [card.busy for cards in self.within(start, end) for card in cards]
-        return sum(shares) / len(shares) if shares else None
-
-    def memory_peak(self, start: float, end: float) -> int | None:
-        """Most bytes in use at once, of all cards together."""
-        return max((sum(card.memory for card in cards) for cards in self.within(start, end)), default=None)
-
     def joules(self, start: float, end: float) -> float | None:
         """What the cards used; None where one does not tell, or too little was read."""
         totals = []
@@ -42,14 +34,29 @@ class Readings:
         return totals[-1] - totals[0] if len(totals) > 1 else None
 
     def figures(self, start: float, end: float) -> dict[str, float]:
-        """What is known, for metadata: `gpu_busy` (0 to 1), `gpu_memory_used_peak_gib`, `gpu_joules`."""
-        memory = self.memory_peak(start, end)
+        """Return what is known of a time, for metadata: mean, median and most of each figure, and `gpu_joules`.
+
+        `gpu_busy` and `gpu_memory_busy` (`_median`, `_max`) are shares of each card's time, 0 to 1;
+        `gpu_memory_used_gib` (`_median_gib`, `_peak_gib`) is of all cards together.
+        """
+        taken = self.within(start, end)
+        busy, memory_busy = ([getattr(card, of) for cards in taken for card in cards] for of in ("busy", "memory_busy"))
+        used = [sum(card.memory for card in cards) / GIB for cards in taken]
+        named = (
+            (("gpu_busy", "gpu_busy_median", "gpu_busy_max"), busy),
+            (("gpu_memory_busy", "gpu_memory_busy_median", "gpu_memory_busy_max"), memory_busy),
+            (("gpu_memory_used_gib", "gpu_memory_used_median_gib", "gpu_memory_used_peak_gib"), used),
+        )
         known = {
-            "gpu_busy": self.busy(start, end),
-            "gpu_memory_used_peak_gib": None if memory is None else memory / GIB,
-            "gpu_joules": self.joules(start, end),
+            name: figure(values)
+            for names, values in named
+            if values
+            for name, figure in zip(names, (fmean, median, max), strict=True)
         }
-        return {name: round(value, 3) for name, value in known.items() if value is not None}
+        joules = self.joules(start, end)
+        if joules is not None:
+            known["gpu_joules"] = joules
+        return {name: round(value, 3) for name, value in known.items()}
 
 
 class Sampler:

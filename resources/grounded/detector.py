@@ -56,6 +56,11 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         le=1,
         description="Second tries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
     )
+    second_look: list[str] = Field(
+        default=[],
+        description="Labels, such as table: a page on which none was found is read again in halves, within "
+        "`halves_share`, and keeps the better answer.",
+    )
     ocr2: bool = Field(default=False, description="The server serves DeepSeek-OCR-2, whose tiles have 768 pixels.")
 
     @field_validator("tasks")
@@ -65,6 +70,12 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         tasks_by_label(tasks)
         return tasks
 
+    @field_validator("second_look")
+    @classmethod
+    def _labels_of_ours(cls, labels: list[str]) -> list[str]:
+        check_labels("layout.second_look", dict.fromkeys(labels))
+        return labels
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_server(self.server, self.ocr2)
@@ -73,7 +84,11 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
     def recipe(self) -> dict[str, Any]:
         """Also the room that answers have, and the code of its pictures and requests, which is the recognizers' too."""
         shared = {"images": IMAGES.number, "requests": REQUESTS.number}
-        return {**super().recipe(), "max_model_len": self.server.max_model_len, **shared}
+        recipe = super().recipe()
+        if not self.second_look:
+            # Tables from before there was such a list stay current.
+            del recipe["parameters"]["second_look"]
+        return {**recipe, "max_model_len": self.server.max_model_len, **shared}
 
     def weights(self) -> dict[str, str]:
         return {**super().weights(), **releases("opencv-python-headless")}
@@ -124,6 +139,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
             context=self.server.max_model_len,
             image=image_kind(self.ocr2),
             most_outside=self.most_outside,
+            second_look=frozenset(self.second_look),
         )
 
 

@@ -41,7 +41,7 @@ class WholePageSettings:
     """What the requests hold and how answers are judged, as it travels to the client processes.
 
     `context` is in tokens, `image` the kind of picture that the model is sent. `most_outside` is the share of a page's
-    ink that may lie outside of all regions.
+    ink that may lie outside of all regions; a page without a region of each label of `second_look` is asked for again.
     """
 
     prompt: str
@@ -51,16 +51,21 @@ class WholePageSettings:
     context: int
     image: type[TiledImage]
     most_outside: float
+    second_look: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An answer held against the page: the ruled tables without a box, and the share of ink outside of all boxes."""
+    """An answer held against the page: the ruled tables without a box, and the share of ink outside of all boxes.
+
+    `lacking` are labels that ask for a second look where a page has none: no fault of the page, which may be without.
+    """
 
     answer: PageAnswer
     missed: tuple[PixelBox, ...]
     outside: float
     most_outside: float
+    lacking: frozenset[str] = frozenset()
 
     @property
     def problems(self) -> list[str]:
@@ -73,15 +78,21 @@ class Judged:
         return found
 
     @property
-    def rank(self) -> tuple[bool, bool, int, float]:
+    def rank(self) -> tuple[bool, bool, int, int, float]:
         """The better of two answers has the lower one."""
-        return not self.answer.regions, self.answer.defect is not None, len(self.missed), self.outside
+        return (
+            not self.answer.regions,
+            self.answer.defect is not None,
+            len(self.missed),
+            len(self.lacking),
+            self.outside,
+        )
 
     @property
     def may_gain(self) -> bool:
         """Whether another try may bring more."""
         defect = self.answer.defect
-        return bool(self.problems) and (defect is None or defect.problem not in _REFUSALS)
+        return bool(self.problems or self.lacking) and (defect is None or defect.problem not in _REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,7 @@ class WholePageReader:
         try:
             image = Page(job.page_id, job.data).image
         except UndecodableImage as error:
-            prepared.layout = PageLayout(job.page_id, State.QUARANTINED, str(error))
+            prepared.layout = PageLayout(job.page_id, error.state, str(error))
             return prepared
         gray = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
         if ink_share(gray) < BLANK_SHARE:
@@ -231,6 +242,7 @@ class WholePageReader:
             tuple(ready.ink.missed_tables(tables, pictures)) if answer.regions else (),
             ready.ink.share_outside(box for _, box in by_label) if answer.regions else 1.0,
             self._settings.most_outside,
+            self._settings.second_look - {label for label, _ in by_label},
         )
 
     def _layout(self, ready: PreparedPage, judged: Judged, figures: Figures) -> PageLayout:

@@ -1,9 +1,10 @@
-"""Uneven light on the paper of a photographed page, and the page without it. Pure OpenCV."""
+"""A page in grey as its print is read: without uneven light, faint print made strong. Pure OpenCV."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resources.layout.ink import BLANK_SHARE, ink_share, paper_level
 from resources.layout.working_copy import PAPER_REACH, shrunk, working_scale
 
 if TYPE_CHECKING:
@@ -23,6 +24,43 @@ _EVEN = 40
 Within that the page is read as it is: a photo whose light fell by 15 % lost a line when it was evened. A pale tint,
 whose edge is a tile that is half tint, may be 13 darker and go on from the paper.
 """
+
+_FAINT_CONTRAST = 16
+"""Grey levels between faint print and its paper: above the print of the other side that shines through (about 12)."""
+_OVER_NOISE = 6
+"""How far faint print stands out, in standard deviations of the noise of its paper."""
+_FAINT_SHARE = 1e-3
+"""Share of a page that is faint print at least: one line of text has three times that, stains and creases less."""
+
+
+def readable_grey(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.uint8], bool]":
+    """Return RGB pixels (height, width, 3) as grey (height, width), and whether there is ink.
+
+    The grey page is evenly lit, and print that is faint on all of it is made strong.
+    """
+    import cv2
+
+    gray = evened(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8))
+    if ink_share(gray) >= BLANK_SHARE:
+        return gray, True
+    strong = _strengthened(gray)
+    return (gray, False) if strong is None else (strong, True)
+
+
+def _strengthened(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
+    """Return the page with its faint print black on white; None where there is none."""
+    import cv2
+
+    paper = paper_level(gray)
+    far = np.abs(shrunk(gray, working_scale(*gray.shape)).astype(np.int16) - paper)
+    # 1.4826 times the median absolute deviation is the standard deviation of noise, whatever print there is.
+    noise = 1.4826 * float(np.median(far))
+    faint = far[far > max(_FAINT_CONTRAST, _OVER_NOISE * noise)]
+    if faint.size < _FAINT_SHARE * far.size:
+        return None
+    strength = 255 / float(np.percentile(faint, 90))
+    levels = 255 - strength * np.abs(np.arange(256) - paper)
+    return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8)
 
 
 def evened(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":

@@ -8,7 +8,7 @@ from resources.layout.regions import LABELS, Task
 
 _TABLES = frozenset({"table"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
-_PICTURES = frozenset({"chart", "image"})
+PICTURES = frozenset({"chart", "image"})
 _REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
 """Not read unless a profile says so: running heads repeat on every page, a `reference` list holds its entries (one
 that holds none is read)."""
@@ -19,7 +19,7 @@ def _default_task(label: str) -> Task:
         return Task.TABLE
     if label in _FORMULAS:
         return Task.FORMULA
-    if label in _PICTURES:
+    if label in PICTURES:
         return Task.SKIP
     return Task.ABANDON if label in _REPEATED else Task.TEXT
 

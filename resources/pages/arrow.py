@@ -4,9 +4,10 @@ No file is trusted: every buffer is checked before it is touched, because Arrow 
 offsets unchecked and a wrong one would end the process.
 """
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,15 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
-from resources.printable import first_line, visible
+from resources.printable import first_line, quoted, visible
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
-PROBLEM = "problem"
-"""A column with the reason why a row has no image bytes, in files that this project writes."""
+PROBLEM, FAILED = "problem", "failed"
+"""Columns with why a row has no image bytes, and whether that may pass, in files that this project writes."""
 TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF's page, in files that this project writes."""
-_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM})
+_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
 
 FILE_MAGIC = b"ARROW1\0\0"
 """An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
@@ -48,7 +49,11 @@ _PARQUET_BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file; `problem` says why its image, or the whole row, cannot be read."""
+    """A row of a file; `problem` says why its image, or the whole row, cannot be read.
+
+    A `failed` one says so of a page that could not be made, for a reason that is not in its bytes. `damage` says what
+    its image lacks of the page.
+    """
 
     id: str | None = None
     image: memoryview | None = None
@@ -57,16 +62,24 @@ class Row:
     license: str | None = None
     text_layer: str | None = None
     problem: str | None = None
+    failed: bool = False
+    damage: str | None = None
 
 
 class Batch(Protocol):
-    """Consecutive rows of a file; `problem` says why none of them can be read."""
+    """Consecutive rows of a file; `problem` says why none of them can be read.
+
+    `misread` names a column with a value of another kind than is wanted, which its rows lack.
+    """
 
     @property
     def rows(self) -> int: ...
 
     @property
     def problem(self) -> str | None: ...
+
+    @property
+    def misread(self) -> str | None: ...
 
     def row(self, index: int) -> Row: ...
 
@@ -90,6 +103,11 @@ class PageFile(ABC):
     def text_layers(self) -> list[str | None]:
         """The text layer of every row, as far as the file can be read; None for a row without one."""
         return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
+
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """The id and the name of the document of every row, as far as the file can be read."""
+        rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
+        return [(row.id, row.file_name) for row in rows]
 
     def rows(self, count: int) -> Iterator[Row]:
         """Exactly `count` rows, as many as the file had when it was indexed.
@@ -226,6 +244,16 @@ class ParquetFile(PageFile):
         except _DAMAGE:
             return super().text_layers()
 
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """Read alone, as the text layers are."""
+        wanted = [name for name in (ID, FILE_NAME) if not self.problem and name in self._file.schema_arrow.names]
+        try:
+            read = [self._file.read([name])[name].to_pylist() for name in wanted]
+            ids, names = (read[0], read[1]) if len(read) > 1 else (read[0], [None] * len(read[0]))
+        except (*_DAMAGE, IndexError):
+            return super().names()
+        return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
+
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
 
@@ -260,6 +288,7 @@ class _LostBatch:
 
     rows: int
     problem: str
+    misread: None = None
 
     def row(self, index: int) -> Row:
         return Row(problem=self.problem)
@@ -272,33 +301,37 @@ class _ReadBatch:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.rows = batch.num_rows
+        self.misread: str | None = None
         image = batch.column(IMAGE)
         image.validate()
         self._ids = _Values(batch.column(ID))
         self._images = _Values(image.field(BYTES))
         self._image_valid = image.is_valid()
-        self._file_names = self._optional(batch, FILE_NAME, str)
-        self._page_numbers = self._optional(batch, PAGE_NUMBER, int)
-        self._licenses = self._optional(batch, LICENSE, str)
-        self._text_layers = self._optional(batch, TEXT_LAYER, str)
-        self._problems = self._optional(batch, PROBLEM, str)
+        self._file_names = self._optional(batch, FILE_NAME, _text)
+        self._page_numbers = self._optional(batch, PAGE_NUMBER, _whole_number)
+        self._licenses = self._optional(batch, LICENSE, _text)
+        self._text_layers = self._optional(batch, TEXT_LAYER, _text)
+        self._problems = self._optional(batch, PROBLEM, _text)
+        self._failed = self._optional(batch, FAILED, bool)
 
     def row(self, index: int) -> Row:
         identity = self._ids[index]
         image = self._images[index] if self._image_valid[index].as_py() else None
-        problem = None if image is not None else visible(self._problems[index] or "") or "the row has no image bytes"
+        said = visible(self._problems[index] or "")
         return Row(
-            id=None if identity is None else bytes(identity).decode("utf-8", "surrogateescape"),
+            id=None if identity is None else _id(bytes(identity)),
             image=image,
             file_name=self._file_names[index],
             page_number=self._page_numbers[index],
             license=self._licenses[index],
             text_layer=self._text_layers[index],
-            problem=problem,
+            problem=None if image is not None else said or "the row has no image bytes",
+            damage=said or None if image is not None else None,
+            failed=bool(self._failed[index]),
         )
 
-    def _optional(self, batch: pa.RecordBatch, name: str, wanted: type) -> list[Any]:
-        """The values of a column; all None when it is missing, damaged or of another type."""
+    def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
+        """The values of a column as `read` understands them; None for the others, and all None without the column."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -307,7 +340,47 @@ class _ReadBatch:
             column.validate(full=True)
         except pa.ArrowInvalid:
             return nothing
-        return [value if isinstance(value, wanted) else None for value in column.to_pylist()]
+        values = column.to_pylist()
+        found = [_read_or_none(read, value) for value in values]
+        if self.misread is None:
+            strange = (
+                value for value, known in zip(values, found, strict=True) if known is None and not _is_gap(value)
+            )
+            if (value := next(strange, None)) is not None:
+                wanted = "whole numbers" if read is _whole_number else "text"
+                self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
+        return found
+
+
+def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return None if _is_gap(value) else read(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _is_gap(value: Any) -> bool:
+    """Whether there is no value: null, the NaN that pandas writes for it, or no text."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _whole_number(value: Any) -> int:
+    """A number as it is, as a float without a fraction, or in digits. Raises `ValueError`, `TypeError`."""
+    number = int(value)
+    if isinstance(value, bool) or (not isinstance(value, str) and number != value):
+        raise ValueError(value)
+    return number
+
+
+def _text(value: Any) -> str:
+    """Text, or a whole number in digits. Raises `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(value)
+    return str(value)
+
+
+def _id(value: str | bytes | None) -> str | None:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 class _Values:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import dagster as dg
 from pydantic import Field
 
 from resources.errors import SourceError
@@ -20,6 +19,7 @@ from resources.pages.page_reader import PageReader, open_shard
 from resources.pages.places.corpus_place import CACHE_GB, CorpusPlace
 from resources.pages.queries import Query, digest, from_table, read_table
 from resources.printable import quoted
+from resources.resource import ProfileOnly, Resource
 from resources.urls import is_url
 
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
@@ -29,7 +29,9 @@ _MAX_PAGE_NO = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One row of a shard. A row with a `problem` is to be quarantined, and its `data` may be None.
+    """One row of a shard. A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None.
+
+    `damage` says what its picture lacks of the page.
 
     `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
     cannot be used: that is `{shard_key}/row_{row}`.
@@ -44,13 +46,17 @@ class SourceRow:
     data: bytes | memoryview | None
     text_layer_id: str | None
     problem: str | None
+    failed: bool
+    damage: str | None
 
 
-class Corpus(dg.ConfigurableResource):
+class Corpus(Resource):
     """The corpus that is indexed in `home`, or at `url`; the samples when nothing was indexed on this machine."""
 
-    home: str = Field(description="Folder of this machine: the index, where it is not shared, and what was fetched.")
-    url: str = Field(default="", description="Folder or fsspec URL of an index that nodes share.")
+    home: ProfileOnly[str] = Field(
+        description="Folder of this machine: the index, where it is not shared, and what was fetched."
+    )
+    url: ProfileOnly[str] = Field(default="", description="Folder or fsspec URL of an index that nodes share.")
     cache_gb: float = Field(default=CACHE_GB, gt=0, description="Gigabytes of fetched files that are kept.")
 
     @property
@@ -94,6 +100,8 @@ class Corpus(dg.ConfigurableResource):
                 data=row.image,
                 text_layer_id=layer_id(row.text_layer),
                 problem=problem or row.problem,
+                failed=problem is None and row.failed,
+                damage=row.damage,
             )
 
     @contextmanager

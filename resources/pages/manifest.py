@@ -5,15 +5,18 @@ network and imports nothing heavy; one that nodes share on object storage is one
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from resources.errors import SourceError
+from resources.errors import SourceError, did_you_mean
 from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.printable import visible
 from resources.urls import is_url
@@ -21,26 +24,60 @@ from resources.urls import is_url
 NAME = "shards.json"
 GOLD = "gold.parquet"
 """The known answers of the corpus, beside its manifest, where there are some."""
-VERSION = 1
+VERSION = 2
+_OLDER = 1
+"""The format of a corpus with one source, which is still read."""
+_KEY = re.compile(r"shard_(\d{2,})")
 _SHOWN = 80
 """Characters of a value that a message shows."""
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 """The corpus of a home that has none of its own."""
 
 
-def shard_key(index: int) -> str:
-    """The partition key of the shard at `index`, from 0."""
-    return f"shard_{index:02d}"
+def shard_key(number: int) -> str:
+    """The partition key of a number, from 0."""
+    return f"shard_{number:02d}"
+
+
+def shard_number(key: str) -> int:
+    """The number in a partition key. Raises `ValueError` for any other text."""
+    found = _KEY.fullmatch(key)
+    if found is None or shard_key(number := int(found[1])) != key:
+        raise ValueError(f"{visible(repr(key), _SHOWN)} is not a shard key")
+    return number
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Shard(_Entry):
-    """One file of pages. `duplicates` are the ids in it that belong to a page of an earlier shard.
+class Source(_Entry):
+    """A folder, file, URL or Hub dataset that pages come from.
 
-    `text_layers` counts its pages whose PDF says what is written on them.
+    `name` is unique in the corpus. `place` is what a person named, relative to the index where it lies below it.
+    `dpi` is what its PDFs were drawn at. `indexed_at` is when its index last changed. `failed` counts pages that could
+    not be made for a reason that may pass. `queries` counts its rows among the queries of the corpus. `copies_of`
+    names the sources that have some of its files already, which are left out of this one. `left` counts pages that a
+    first look left for later.
+    """
+
+    name: str
+    place: str
+    revision: str | None = None
+    dpi: int | None = None
+    indexed_at: datetime | None = None
+    documents: int | None = None
+    failed: int = 0
+    queries: int = 0
+    copies_of: list[str] = []
+    left: int = 0
+
+
+class Shard(_Entry):
+    """One file of pages, of the source with the name `source`.
+
+    `duplicates` are the ids in it that belong to a page of an earlier shard. `text_layers` counts its pages whose PDF
+    says what is written on them.
     """
 
     key: str
@@ -51,6 +88,7 @@ class Shard(_Entry):
     sha256: str
     duplicates: list[str] = []
     text_layers: int = 0
+    source: str = ""
 
 
 class QueryFile(_Entry):
@@ -63,22 +101,30 @@ class QueryFile(_Entry):
 
 
 class Manifest(_Entry):
-    """The shards in order, and the queries, if there are any.
+    """The sources, their shards in the order of their keys, and the queries, if there are any.
 
+    A shard keeps its key as long as its file is in the corpus. `retired` are the keys of shards that were taken out,
+    with the SHA-256 of their files: no other file gets such a key, and the same file gets it back.
     Files are named relative to the manifest's folder when they lie in it, else by their full path or URL.
     """
 
-    version: Literal[1] = VERSION
-    source: str
-    revision: str | None = None
+    version: Literal[2] = VERSION
+    sources: list[Source] = Field(min_length=1)
     shards: list[Shard] = Field(min_length=1)
     queries: QueryFile | None = None
+    retired: dict[str, str] = {}
     _place: CorpusPlace = PrivateAttr()
 
     @model_validator(mode="after")
-    def _check_keys(self) -> Self:
-        if [shard.key for shard in self.shards] != [shard_key(index) for index in range(len(self.shards))]:
-            raise ValueError(f"shard keys must run from {shard_key(0)} in order")
+    def _check(self) -> Self:
+        numbers = [shard_number(shard.key) for shard in self.shards]
+        if any(one >= other for one, other in pairwise(numbers)):
+            raise ValueError("the shards are not in the order of their keys, each with a key of its own")
+        names = [source.name for source in self.sources]
+        if len(set(names)) < len(names):
+            raise ValueError("two sources have one name")
+        if strange := {shard.source for shard in self.shards} - set(names):
+            raise ValueError(f"there is no source {visible(min(strange), _SHOWN)}")
         return self
 
     @classmethod
@@ -101,12 +147,12 @@ class Manifest(_Entry):
         try:
             content = parsed_json(place.read(name))
             version = content.get("version") if isinstance(content, dict) else None
-            if version is not None and version != VERSION:
+            if version not in (None, _OLDER, VERSION):
                 raise SourceError(
                     f"{path} has format {visible(repr(version), _SHOWN)}, this release reads {VERSION}: "
                     "run `kopub index SOURCE` again"
                 )
-            manifest = cls.model_validate(content)
+            manifest = cls._of_one_source(content, place) if version == _OLDER else cls.model_validate(content)
         except OSError as error:
             reason = error.strerror if not place.remote else "it is not there"
             raise SourceError(f"{path} cannot be read ({reason}): run `kopub index SOURCE`") from None
@@ -116,6 +162,16 @@ class Manifest(_Entry):
             raise SourceError(_unusable(path, str(error))) from None
         manifest._place = place
         return manifest
+
+    @classmethod
+    def _of_one_source(cls, content: Any, place: CorpusPlace) -> Self:
+        """The manifest that the format before held."""
+        older = _OlderManifest.model_validate(content)
+        count = older.queries.rows if older.queries else 0
+        name = older.source if older.revision else name_of(place.location(older.source))
+        source = Source(name=name, place=older.source, revision=older.revision, queries=count)
+        shards = [shard.model_copy(update={"source": name}) for shard in older.shards]
+        return cls(sources=[source], shards=shards, queries=older.queries)
 
     def to_json(self) -> str:
         """The manifest as it is written."""
@@ -136,25 +192,48 @@ class Manifest(_Entry):
         try:
             return self._by_key[key]
         except KeyError:
-            first, last = self.shards[0].key, self.shards[-1].key
-            raise SourceError(f"there is no {key}: the corpus has {first} to {last}") from None
+            raise SourceError(f"there is no {key}: `kopub shards` lists those there are") from None
 
     @cached_property
     def _by_key(self) -> dict[str, Shard]:
         return {shard.key: shard for shard in self.shards}
 
-    @property
-    def location(self) -> str:
-        """Where the corpus came from: the id of a Hub dataset, a URL, or a folder or file on this machine."""
-        if self.revision or is_url(self.source):
-            return self.source
-        place = self.place(self.source)
+    def source(self, name: str) -> Source:
+        """The source of a name, or of a place as a person writes it. Raises `SourceError`."""
+        found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
+        if not found:
+            names = [source.name for source in self.sources]
+            raise SourceError(
+                f"there is no source {visible(name, _SHOWN)}{did_you_mean(name, names)}; there is {', '.join(names)}"
+            )
+        return found[0]
+
+    def named(self, place: str) -> Source | None:
+        """The source that a person names by its path, URL or Hub id; None where there is none."""
+        places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
+        return next((each for each in self.sources if self.location_of(each) in places), None)
+
+    def shards_of(self, source: str) -> list[Shard]:
+        """The shards of the source with a name."""
+        return [shard for shard in self.shards if shard.source == source]
+
+    def location_of(self, source: Source) -> str:
+        """Where a source lies: the id of a Hub dataset, a URL, or a folder or file on this machine."""
+        if source.revision or is_url(source.place):
+            return source.place
+        place = self.place(source.place)
         return place if is_url(place) else str(Path(place).resolve())
 
     @property
+    def location(self) -> str:
+        """Where the sources lie, with commas between them."""
+        return ", ".join(map(self.location_of, self.sources))
+
+    @property
     def name(self) -> str:
-        """What a release calls the corpus: a Hub dataset at its commit, or the folder's own name, no local path."""
-        return f"{self.source} at {self.revision}" if self.revision else Path(self.location).name
+        """What a release calls the corpus: its Hub datasets at their commits, and the names of its folders."""
+        names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
+        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     @property
     def index(self) -> CorpusPlace:
@@ -173,6 +252,24 @@ class Manifest(_Entry):
         """
         with self._place.held(file, sha256) as path:
             yield path
+
+
+class _OlderManifest(_Entry):
+    """A manifest of the format before, which knew one source."""
+
+    version: Literal[1] = _OLDER
+    source: str
+    revision: str | None = None
+    shards: list[Shard] = Field(min_length=1)
+    queries: QueryFile | None = None
+
+
+def name_of(location: str) -> str:
+    """What a person calls a source: the last part of its path or URL."""
+    if is_url(location):
+        return location.rstrip("/").rpartition("/")[2] or location
+    path = Path(location).resolve()
+    return path.name or str(path)
 
 
 def parsed_json(content: bytes) -> Any:

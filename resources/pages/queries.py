@@ -89,13 +89,17 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
     return _with_unique_ids(queries)
 
 
-def assign(queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str]) -> list[str]:
+def assign(
+    queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str], before: Mapping[str, str]
+) -> list[str]:
     """The partition key of each query: the shard of its first ground-truth page that is in the corpus.
 
-    A query without one goes to a shard by the hash of its id, the same on every machine.
+    A query without one stays in the shard where it was `before`, by its id, or goes to one by the hash of its id, the
+    same on every machine.
     """
     return [
         next((shard_of[page] for page in query.ground_truth if page in shard_of), None)
+        or before.get(query.query_id)
         or _by_hash(query.query_id, keys)
         for query in queries
     ]
@@ -113,12 +117,12 @@ def digest(table: pa.Table) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def from_table(table: pa.Table, shard: str) -> list[Query]:
-    """The indexed queries of one shard, in their order."""
+def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
+    """The indexed queries of one shard, or of all, in their order."""
     return [
         Query(**{name: value for name, value in row.items() if name != SHARD})
         for row in table.to_pylist()
-        if row[SHARD] == shard
+        if shard in (None, row[SHARD])
     ]
 
 

@@ -30,7 +30,7 @@ class StageReport:
 
     `rate` is rows a second over the wall time, `steady` without the first and the last answers of its server; `gaps`
     are the seconds without work on the device from one shard to the next. `cores` and `busy` are shares of all cores
-    and of the cards, `stolen` of the cores too (see `Observed`); `memory_peak` is bytes, `joules` of all cards. What is
+    and of the cards, `stolen` of the cores too (see `Observed`); `gpu` has the figures of `Readings.figures`. What is
     not known is None.
     """
 
@@ -42,8 +42,7 @@ class StageReport:
     busy: float | None
     cores: float
     stolen: float
-    memory_peak: int | None
-    joules: float | None
+    gpu: Mapping[str, float]
     requests: float
     prompt_tokens: float
     generated_tokens: float
@@ -123,8 +122,7 @@ def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> St
         busy=busy_share(steps, span) if observed.cards else None,
         cores=_mean(observed.cores, span),
         stolen=_mean(observed.stolen, span),
-        memory_peak=observed.readings.memory_peak(span.start, span.end),
-        joules=observed.readings.joules(span.start, span.end),
+        gpu=observed.readings.figures(span.start, span.end),
         requests=requests,
         prompt_tokens=_growth(server.prompt_tokens, span),
         generated_tokens=_growth(server.generated_tokens, span),

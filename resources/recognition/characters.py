@@ -1,4 +1,4 @@
-"""Scripts of letters, and runs of signs that are printed to fill a line. Pure."""
+"""Letters and their scripts, and runs of signs that are printed to fill a line. Pure."""
 
 import re
 import unicodedata
@@ -19,3 +19,8 @@ def script_of(char: str) -> str:
 def without_fillers(text: str) -> str:
     """The text with one sign left of each dot leader and rule."""
     return _FILLER.sub(r"\1", text)
+
+
+def letters(text: str) -> str:
+    """The letters and digits of a text: blanks, punctuation and markup are matters of form."""
+    return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())

@@ -1,19 +1,27 @@
-"""Texts of regions that are known before recognition: the recognizer is asked for the others only. Pure."""
+"""Texts of regions that are known before recognition, which reads the others and proves these by samples. Pure."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from rapidfuzz.distance import Levenshtein
 
 from resources.layout.regions import READ_TASKS, Region, Task
 from resources.pages.page import Page
+from resources.recognition.characters import letters
 from resources.recognition.readings import Origin, PageReading, RegionText, page_reading
-from resources.states import LOST
+from resources.states import LOST, State
 
 _MOST_WAITING = 64
 """Pages without anything to read that pile up while a recognizer takes pages and gives none."""
 _GIVEN = "given"
 """`finish_reason` of a text that was known."""
+
+_MOST_APART = 0.5
+"""Edits to the longer of two texts, from which they are not of one print; no reader makes so many mistakes."""
+_FEWEST_DIGITS = 4
+"""Digits that are compared by themselves: prices and dates are wrong where all letters are right."""
 
 Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]]
 """`Recognizer.read`."""
@@ -28,17 +36,51 @@ class KnownText:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A line whose text is known, to be read all the same; `box` is (x1, y1, x2, y2) in pixels of the upright page."""
+
+    text: str
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class PageToRead:
-    """A page, its regions, and by their index the texts that are known of them."""
+    """A page, its regions, and by their index the texts that are known of them.
+
+    The texts in `claimed` are known only as long as the page's `samples` read as they should. Where one does not, the
+    regions are read, and each keeps its claimed text only where its own reading agrees.
+    """
 
     page: Page
     regions: Sequence[Region]
     known: Mapping[int, KnownText] = field(default_factory=dict)
+    claimed: Mapping[int, KnownText] = field(default_factory=dict)
+    samples: Sequence[Sample] = ()
+    doubted: bool = False
+    """Whether a sample was read, and says something else."""
 
     @property
-    def unknown(self) -> list[Region]:
-        """The regions that a recognizer is given: also pictures, which it cuts out, and what is not read."""
-        return [region for region in self.regions if region.index not in self.known]
+    def believed(self) -> Mapping[int, KnownText]:
+        """The texts that need no reading."""
+        return self.known if self.doubted else {**self.known, **self.claimed}
+
+    @property
+    def to_read(self) -> list[Region]:
+        """What a recognizer is given: regions, also pictures, which it cuts out, and what is not read; and samples."""
+        believed = self.believed
+        unknown = [region for region in self.regions if region.index not in believed]
+        first = 1 + max((region.index for region in self.regions), default=-1)
+        lines = enumerate(() if self.doubted else self.samples, start=first)
+        return [*unknown, *(Region(index, "text", Task.TEXT, 1.0, sample.box) for index, sample in lines)]
+
+
+def agree(told: str, read: str) -> bool:
+    """Return whether a text and a reading can be of the same print, in spite of the mistakes of readers."""
+    a, b = letters(told).casefold(), letters(read).casefold()
+    digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
+    if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
+        return False
+    return Levenshtein.normalized_distance(a, b) <= _MOST_APART
 
 
 def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dict[int, KnownText]:
@@ -51,10 +93,10 @@ def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dic
 
 
 def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReading]:
-    """One reading for each page, in any order: what is known of it, and what `read` makes of the rest.
+    """Yield one reading for each page, in any order: what is known of it, and what `read` makes of the rest.
 
-    A page of which everything is known never reaches `read`, and `read` is not called for such pages alone. Pages are
-    taken lazily. What `read` raises passes through.
+    A page of which everything is known, without samples, never reaches `read`, and `read` is not called for such pages
+    alone. Pages are taken lazily. What `read` raises passes through.
     """
     split = _Split(iter(pages))
     goes_on = True
@@ -62,9 +104,10 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
         if split.next_to_read():
             with closing(_closable(read(split.to_read()))) as readings:
                 for reading in readings:
-                    yield split.whole(reading)
+                    if (whole := split.whole(reading)) is not None:
+                        yield whole
                     yield from split.take_known()
-            goes_on = split.gave_way
+            goes_on = split.gave_way or split.has_doubted
         else:
             goes_on = not split.exhausted
         yield from split.take_known()
@@ -78,17 +121,25 @@ class _Split:
         self._next: PageToRead | None = None
         self._asked: dict[str, PageToRead] = {}
         self._past: deque[PageReading] = deque()
+        self._doubted: deque[PageToRead] = deque()
         self.exhausted = False
         self.gave_way = False
         """Whether the recognizer was given no more only because too many pages waited."""
 
+    @property
+    def has_doubted(self) -> bool:
+        """Whether a page has to be read again, because a sample of it says something else."""
+        return bool(self._doubted)
+
     def next_to_read(self) -> bool:
         """Whether a page with something to read is the next one, reached before too many have passed."""
+        if self._next is None and self._doubted:
+            self._next = self._doubted.popleft()
         while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:
             page = next(self._pages, None)
             if page is None:
                 self.exhausted = True
-            elif page.unknown or not page.known:
+            elif page.to_read or not page.believed:
                 self._next = page
             else:
                 self._past.append(page_reading(page.page.page_id, _texts(page), ()))
@@ -100,9 +151,9 @@ class _Split:
         while self.next_to_read():
             assert self._next is not None
             page, self._next = self._next, None
-            if page.known:
+            if page.known or page.claimed:
                 self._asked[page.page.page_id] = page
-            yield page.page, page.unknown
+            yield page.page, page.to_read
         self.gave_way = not self.exhausted
 
     def take_known(self) -> Iterator[PageReading]:
@@ -110,13 +161,35 @@ class _Split:
         while self._past:
             yield self._past.popleft()
 
-    def whole(self, reading: PageReading) -> PageReading:
-        """A reading with the texts that were known; a page that was lost as a whole stays so, with its reason."""
+    def whole(self, reading: PageReading) -> PageReading | None:
+        """Return a reading with the texts that were known; None where the page has to be read again.
+
+        A page that was lost as a whole stays so, with its reason.
+        """
         page = self._asked.pop(reading.page_id, None)
         if page is None or (reading.state in LOST and not reading.regions):
             return reading
-        texts = sorted((*reading.regions, *_texts(page)), key=lambda text: text.index)
+        own = {region.index for region in page.regions}
+        if not page.doubted:
+            read = sorted((text for text in reading.regions if text.index not in own), key=lambda text: text.index)
+            if len(read) < len(page.samples) or not all(map(_proves, read, page.samples)):
+                self._doubted.append(replace(page, doubted=True))
+                return None
+        found = [_claimed_or_read(page, text) for text in reading.regions if text.index in own]
+        texts = sorted((*found, *_texts(page)), key=lambda text: text.index)
         return page_reading(reading.page_id, texts, reading.crops)
+
+
+def _proves(read: RegionText, sample: Sample) -> bool:
+    return read.state is not State.FAILED and agree(sample.text, read.content)
+
+
+def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
+    """The claimed text of a region whose reading agrees with it, else the reading."""
+    claimed = page.claimed.get(read.index)
+    if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
+        return read
+    return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)
 
 
 def _closable(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
@@ -125,8 +198,9 @@ def _closable(readings: Iterable[PageReading]) -> Generator[PageReading, None, N
 
 
 def _texts(page: PageToRead) -> list[RegionText]:
+    believed = page.believed
     return [
         RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0, origin=known.origin)
         for region in page.regions
-        if (known := page.known.get(region.index)) is not None
+        if (known := believed.get(region.index)) is not None
     ]

@@ -1,13 +1,19 @@
 """What is published of a shard, and what a release says of itself."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
 from resources.config.choices.gates import Gates
+from resources.pages.origins import Origin
+from resources.states import LOST
 from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES
+
+if TYPE_CHECKING:
+    from resources.pages.corpus import Corpus
 
 
 class TableReader(Protocol):
@@ -38,6 +44,8 @@ class ReleaseInput:
     ledger: Mapping[str, pa.Table] = field(default_factory=dict)
     unknown_pages: Collection[str] = ()
     figures: Mapping[str, pa.Table] = field(default_factory=dict)
+    origin: Callable[[int], Origin] | None = None
+    """Where each row of the source shard comes from."""
 
     @classmethod
     def read(
@@ -47,12 +55,15 @@ class ReleaseInput:
         ledger: Mapping[str, pa.Table] | None = None,
         unknown_pages: Collection[str] = (),
         figures: Collection[str] = (),
+        origin: Callable[[int], Origin] | None = None,
     ) -> Self:
         """The tables of `shard`, each field being an asset's name; `figures` are the wanted ones of figures."""
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
         of_figures = {asset: reader.read(asset, shard) for asset in FIGURE_ASSETS if asset in figures}
         made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *of_figures)}
-        return cls(**tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages, figures=of_figures)
+        return cls(
+            **tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages, figures=of_figures, origin=origin
+        )
 
     @property
     def tables(self) -> dict[str, pa.Table]:
@@ -82,6 +93,31 @@ VECTORS = {"image_embeddings": TABLES.image_vectors.name, "text_embeddings": TAB
 
 PageImages = Callable[[str], bytes | memoryview | None]
 """The encoded image of a page by its id; None for one that cannot be used."""
+OpenImages = Callable[[str], AbstractContextManager[PageImages]]
+"""Opens the images of the pages of a shard."""
+_SIGNATURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"II*\0": ".tif", b"MM\0*": ".tif"}
+
+
+@contextmanager
+def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table) -> Iterator[PageImages]:
+    """Open the images of a shard's pages as the source holds them; `raw_pages` proves by its hashes that they are.
+
+    Raises `SourceError`, also for an image that is asked for and is another one now.
+    """
+    columns = ["page_id", "page_idx", "sha256", "state"]
+    pages = {page["page_id"]: page for page in raw_pages.select(columns).to_pylist()}
+    with corpus.reader(shard) as source:
+
+        def image(page_id: str) -> bytes | memoryview | None:
+            page = pages[page_id]
+            return None if page["state"] in LOST else source.page(page_id, page["page_idx"], page["sha256"]).data
+
+        yield image
+
+
+def image_suffix(data: bytes | memoryview) -> str:
+    """The suffix for a file with this image, by its first bytes."""
+    return _SIGNATURES.get(bytes(data[:4])) or _SIGNATURES.get(bytes(data[:3]), ".img")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,10 +15,12 @@ import pyarrow as pa
 
 from resources.errors import StoreError
 from resources.files import cannot_write
+from resources.printable import without_paths
 from resources.recognition.read_regions import ReadRegion, read_regions
-from resources.release.base import TableReader
+from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.page_rows.figure_rows import with_vector
+from resources.texts.markdown import defused
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""
@@ -30,7 +33,8 @@ _ARRAYS = {
 }
 _FIGURES = "figures"
 _NOTES = "figure_notes.jsonl"
-_CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", _NOTES, "crops", "embeddings")
+_IMAGES = "pages"
+_CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", _NOTES, "crops", "embeddings", _IMAGES)
 _MAKING = frozenset({"bbox", "attempts", "seconds"})
 """Fields of a note that say nothing of its figure."""
 
@@ -44,31 +48,37 @@ class Exported:
     vectors: dict[str, int]
 
 
-def export(reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str] = ()) -> Exported:
+def export(
+    reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str] = (), images: OpenImages | None = None
+) -> Exported:
     """Write the tables of `shards`, in that order, into the folder `out`.
 
     `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is
-    that page, whatever its state. An array holds only the rows that have a vector, as float16: a
-    row of zeros or NaN for the others would be found by some searches and break others. Row `i` of
-    `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`. `figures` are the tables of figures that
-    are wanted too; a figure's id is that of its page, `_` and the index of its region.
+    that page, whatever its state. The `label` of a region is that of the layout (`doc_title`), its `kind` what was
+    read (`text`, `table`, `formula`, or `image` with null as content). An array holds only the rows that have a
+    vector, as float16: a row of zeros or NaN for the others would be found by some searches and break others. Row `i`
+    of `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`. `figures` are the tables of figures
+    that are wanted too; a figure's id is that of its page, `_` and the index of its region. Where there are `images`,
+    the pictures of whole pages are written to `pages/`, and named by `page_image`.
 
     An earlier export in `out` is replaced when the new one is complete. Raises `StoreError` when
     `out` holds anything else, and writes nowhere else.
     """
     try:
         _claim(out)
-        return _export(reader, shards, out, figures)
+        return _export(reader, shards, out, figures, images)
     except OSError as error:
         raise StoreError(cannot_write(out, error)) from error
 
 
-def _export(reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str]) -> Exported:
+def _export(
+    reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str], images: OpenImages | None
+) -> Exported:
     fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
     try:
         (fresh / "crops").mkdir(parents=True)
         (fresh / "embeddings").mkdir()
-        pages, crops = _write_pages(reader, shards, fresh)
+        pages, crops = _write_pages(reader, shards, fresh, images)
         vectors = {name: _write_array(reader, shards, name, fresh / "embeddings") for name in _ARRAYS}
         if FIGURE_VECTORS.name in figures:
             vectors[_FIGURES] = _write_array(reader, shards, _FIGURES, fresh / "embeddings")
@@ -111,7 +121,7 @@ def _swap(fresh: Path, out: Path) -> None:
             os.replace(fresh / name, old)
 
 
-def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path) -> tuple[int, int]:
+def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images: OpenImages | None) -> tuple[int, int]:
     pages = crops = 0
     with (
         (fresh / "ocr_results.jsonl").open("w", encoding="utf-8") as results,
@@ -120,16 +130,33 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path) -> tup
         for shard in shards:
             readings = reader.read(_READINGS, shard)
             layouts, parsed = (_by_page(reader, asset, shard, readings) for asset in (_LAYOUTS, _TEXTS))
+            pictures = {} if images is None else _write_images(images(shard), readings["page_id"].to_pylist(), fresh)
             for page in _one_by_one(readings):
                 page_id = page["page_id"]
                 for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
                     _crop_file(fresh, crop["path"]).write_bytes(data)
                     crops += 1
                 regions = read_regions(page_id, layouts[page_id]["regions"], page["regions"])
-                _write_line(results, _result(page, regions, pages))
+                _write_line(results, _result(page, regions, pages) | pictures.get(page_id, {}))
                 _write_line(texts, {"page_id": page_id, "page_idx": pages, **_text(parsed[page_id])})
                 pages += 1
     return pages, crops
+
+
+def _write_images(
+    opened: AbstractContextManager[PageImages], page_ids: Sequence[str], fresh: Path
+) -> dict[str, dict[str, str | None]]:
+    """Write the pictures of pages; what their lines say of them, by page."""
+    (fresh / _IMAGES).mkdir(exist_ok=True)
+    found: dict[str, dict[str, str | None]] = {}
+    with opened as image_of:
+        for page_id in page_ids:
+            data, path = image_of(page_id), None
+            if data is not None:
+                path = f"{_IMAGES}/{page_id}{image_suffix(data)}"
+                (fresh / path).write_bytes(data)
+            found[page_id] = {"page_image": path}
+    return found
 
 
 def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) -> dict[str, dict[str, Any]]:
@@ -151,15 +178,25 @@ def _result(page: dict[str, Any], regions: Sequence[ReadRegion], page_idx: int) 
         "page_id": page["page_id"],
         "page_idx": page_idx,
         "regions": [
-            {"index": region.index, "label": region.kind, "bbox_2d": region.bbox_2d, "content": region.content}
+            {
+                "index": region.index,
+                "label": region.label,
+                "kind": region.kind,
+                "bbox_2d": region.bbox_2d,
+                "content": None if region.kind == "image" else region.content,
+            }
             for region in regions
             if region.content is not None
         ],
-        "markdown": page["markdown"] or "",
+        "markdown": defused(page["markdown"] or ""),
         "image_crops": page["image_crops"] or [],
         "state": page["state"],
-        "reason": page["reason"],
+        "reason": _said(page["reason"]),
     }
+
+
+def _said(reason: str | None) -> str | None:
+    return reason and without_paths(reason)
 
 
 def _text(parsed: dict[str, Any]) -> dict[str, Any]:
@@ -187,10 +224,11 @@ def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None
             for page_id in readings["page_id"].to_pylist():
                 row = rows[page_id]
                 notes = [
-                    {name: value for name, value in note.items() if name not in _MAKING} for note in row["notes"] or ()
+                    {**{name: note[name] for name in note if name not in _MAKING}, "reason": _said(note["reason"])}
+                    for note in row["notes"] or ()
                 ]
                 known = {"page_id": page_id, "page_idx": pages, "notes": notes}
-                _write_line(lines, {**known, "state": row["state"], "reason": row["reason"]})
+                _write_line(lines, {**known, "state": row["state"], "reason": _said(row["reason"])})
                 pages += 1
 
 

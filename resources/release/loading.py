@@ -3,11 +3,15 @@
 `python -m resources.release.loading` answers for a process of its own, see `count_apart`.
 """
 
+import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +28,19 @@ Counts = Mapping[str, int | str]
 
 def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
     """Read every row of `shards` of each config, in the order of the configs."""
-    return dict(_each(folder, shards))
+    with _without_magic(folder) as plain:
+        return dict(_each(plain, shards))
+
+
+@contextmanager
+def _without_magic(folder: Path) -> Iterator[Path]:
+    """A path of the folder without `*`, `?` and `[`, of which `datasets` would make a pattern of several folders."""
+    if not glob.has_magic(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        # `datasets` resolves a link to a folder, and takes links to files.
+        yield Path(shutil.copytree(folder.resolve(), Path(place, "release"), copy_function=os.symlink))
 
 
 def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
@@ -94,7 +110,8 @@ def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    for counted_config, rows in _each(Path(sys.argv[1]), json.load(sys.stdin)):
-        sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
-        sys.stdout.flush()
+    with _without_magic(Path(sys.argv[1])) as release:
+        for counted_config, rows in _each(release, json.load(sys.stdin)):
+            sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
+            sys.stdout.flush()
     os._exit(0)

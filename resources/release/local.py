@@ -21,10 +21,11 @@ from resources.release.card.front_matter import compose, front_matter, is_listed
 from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.configs import build
 from resources.release.dataset.parquet import write
-from resources.release.dataset.part_paths import ALL_CONFIGS, part_path, published
-from resources.release.dataset.release_manifest import Listed, Manifest
+from resources.release.dataset.part_paths import ALL_CONFIGS, part_path
+from resources.release.dataset.release_manifest import DATA, Listed, Manifest
 from resources.release.dataset.released_files import Part, features_of, list_parts
 from resources.release.writers import written
+from resources.resource import ProfileOnly
 from resources.urls import is_url
 
 TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
@@ -41,11 +42,17 @@ class LocalRelease(Engine):
     is there before the first of them, so any folder can be loaded at any moment.
     """
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("release.local", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "release.local",
+        {
+            1: "the first release",
+            2: "reasons and parameters name no folder of a machine, and markdown links to no script and no file",
+        },
+    )
     speed_only: ClassVar[frozenset[str]] = frozenset({"folder", "made_in"})
 
-    folder: str = Field(description="Folder or fsspec URL of the release; made when it is missing.")
-    made_in: str = Field(
+    folder: ProfileOnly[str] = Field(description="Folder or fsspec URL of the release; made when it is missing.")
+    made_in: ProfileOnly[str] = Field(
         default="", description="Folder of this machine for a release at a URL; `$KOPUB_HOME/release` when left out."
     )
     title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
@@ -84,18 +91,19 @@ class LocalRelease(Engine):
                 if begun or known != before:
                     self._write_manifest(shard, files, dropped)
                     self._write_yaml(built, known)
+                    known = checksums.of_data(known)  # The texts are others now, until `finish`.
                 # Last, so that a run that dies before says to the next one that something is to be described.
                 self._write_sums(known)
         return files
 
     def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
-        """Drop the files of shards that `about` does not name, and describe what is there; the card comes last."""
+        """Drop the listed files of shards that `about` does not name, and describe what is there."""
         with self._lock():
-            for config in ALL_CONFIGS:
-                for path in published(self.root, config):
-                    if path.stem not in about.shards:
-                        path.unlink(missing_ok=True)
-            return self.describe(about, self._sums())
+            known = self._sums()
+            for path in known:
+                if (data := DATA.fullmatch(path)) and data["shard"] not in about.shards:
+                    (self.root / path).unlink(missing_ok=True)
+            return self.describe(about, known)
 
     def describe(self, about: ReleaseDescription, known: Mapping[str, str]) -> list[ReleasedFile]:
         """Write what describes the files that are there; `known` are hashes of them by path."""
@@ -103,12 +111,12 @@ class LocalRelease(Engine):
         paths = [part.path for parts in inventory.values() for part in parts]
         hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
         manifest = release_manifest.listed(inventory, about.shards, hashes)
-        return [
-            self._write_sums(hashes),
+        texts = [
             self._write_text(release_manifest.NAME, release_manifest.render(manifest)),
             self._write_text(attribution.NAME, attribution.render(inventory, about)),
             self._write_text(dataset_card.NAME, dataset_card.render(self.root, inventory, about, hashes)),
         ]
+        return [*texts, self._write_sums(hashes | {text.path: text.sha256 for text in texts})]
 
     @contextmanager
     def locked(self) -> Iterator[Path]:

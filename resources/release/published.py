@@ -6,6 +6,7 @@ readers who have begun with it.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from pathlib import Path
 from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.parallel import bounded_map
+from resources.printable import visible
 from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.release_manifest import Manifest
+from resources.release.dataset.release_manifest import DATA, Manifest
 from resources.release.hub.difference import LocalFile, local_files
 from resources.release.local import TEXTS
 from resources.store.files.faults import patiently, told
@@ -25,6 +27,8 @@ from resources.store.locks.objects import ObjectLock
 
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
+_OURS = re.compile(rf"{VERSIONS}/[0-9a-f]{{16}}/|\.locks/")
+"""What an upload leaves that was killed before `release.json` named a release."""
 _AT_ONCE = 8
 """Files on their way at a time."""
 
@@ -53,8 +57,13 @@ class PublishedRelease:
         return release_manifest.parse(self._get(release_manifest.NAME))
 
     def download(self, folder: Path) -> None:
-        """Bring all files into a folder. Raises `StoreError`."""
+        """Bring all files into a folder, also those that no release has. Raises `StoreError`."""
         objects, root = Objects.at(self.folder)
+        below = (path.removeprefix(f"{root}/") for path in objects.below(root))
+        # A release that was copied to a URL as a folder may be published over, and lies beside the new one then.
+        paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
+        if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
+            raise StoreError(f"{self.folder} holds {visible(strange)}, which is no file of a release: remove it")
 
         def get(path: str) -> None:
             try:
@@ -67,7 +76,7 @@ class PublishedRelease:
             except OSError as error:
                 raise StoreError(cannot_write(folder / path, error)) from error
 
-        for _ in bounded_map(get, (*TEXTS, *self.manifest().files), _AT_ONCE):
+        for _ in bounded_map(get, paths, _AT_ONCE):
             pass
 
     def _get(self, name: str) -> bytes:
@@ -78,12 +87,25 @@ class PublishedRelease:
             raise StoreError(f"{self.folder} has no {name}: it is no release") from None
 
 
+def require_ours_at(url: str) -> None:
+    """Raise `StoreError` where anything else than releases lies at a URL."""
+    objects, root = Objects.at(url)
+    if _named(objects, root) is not None or objects.has(f"{root}/{release_manifest.NAME}"):
+        return
+    for path in objects.below(root):
+        if not _OURS.match(path.removeprefix(f"{root}/")):
+            name = visible(path.removeprefix(f"{root}/"))
+            raise StoreError(f"{url} holds {name}, which no release wrote: name a new or empty place in release.folder")
+
+
 def publish_to(url: str, folder: Path, log: Log) -> str | None:
     """Publish the release of a folder, whole, at a URL; the URL of its files, None where it lacks shards of the corpus.
 
     One process of all nodes does so at a time. Files that the release there has already are copied by the storage. A
-    process that is killed leaves the release before. Raises `StoreError`, and `LockLost`.
+    process that is killed leaves the release before. Raises `StoreError`, also where anything else lies at the URL,
+    and `LockLost`.
     """
+    require_ours_at(url)
     url, files = url.rstrip("/"), local_files(folder)
     missing = release_manifest.parse(files[release_manifest.NAME].content or b"").missing
     if missing:
@@ -168,7 +190,12 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
 
 
 def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
-    """Remove other releases, and what killed uploads left."""
-    folders = {f"{root}/{each}/" for each in keep if each}
-    paths = [path for path in objects.below(f"{root}/{VERSIONS}") if not path.startswith(tuple(folders))]
-    objects.remove_all(paths)
+    """Remove the files of other releases, and what killed uploads left."""
+    folders = tuple(f"{root}/{each}/" for each in keep if each)
+    for_removal = []
+    for path in objects.below(f"{root}/{VERSIONS}"):
+        file = _OURS.match(path.removeprefix(f"{root}/"))
+        rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
+        if (rest in TEXTS or DATA.fullmatch(rest)) and not path.startswith(folders):
+            for_removal.append(path)
+    objects.remove_all(for_removal)

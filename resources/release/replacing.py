@@ -13,6 +13,7 @@ from resources.release.base import ReleaseDescription
 from resources.release.dataset.release_manifest import DATA
 from resources.release.exchange import put_in_place, recover
 from resources.release.local import TEXTS, LocalRelease
+from resources.release.place import begin, is_release, is_temporary, require_ours
 
 Files = Mapping[str, Mapping[str, str]]
 """By shard, the SHA-256 of its files by path, as the table of released files has them."""
@@ -39,15 +40,18 @@ def on_this_machine(release: LocalRelease, files: Files) -> Shards:
 def replace(release: LocalRelease, about: ReleaseDescription, files: Files, check: Check) -> None:
     """Make the release anew, of the files of the tables as far as this machine has them, and put it in place.
 
-    A shard whose new files are not there keeps those of the release before. Files that no release writes stay. Raises
-    `StoreError` when it cannot be written and what `check` raises; the release before is there then.
+    A shard whose new files are not there keeps those of the release before. Files that no release wrote stay. Raises
+    `StoreError` when it cannot be written or anything else than a release lies there, and what `check` raises; what
+    was there before is there then.
     """
+    require_ours(release.root)
     fresh, staged = release.beside("new"), release.staged
     try:
         with release.settled() as released:
+            require_ours(release.root)
             recover(release.root)
             shutil.rmtree(fresh.root, ignore_errors=True)
-            fresh.root.mkdir(parents=True)
+            begin(fresh.root)
             with staged.settled() as waiting:
                 hashes = dict(_linked(release, about, files, waiting, released))
             for path in _foreign(release.root):
@@ -63,7 +67,8 @@ def replace(release: LocalRelease, about: ReleaseDescription, files: Files, chec
     except OSError as error:
         raise StoreError(cannot_write(release.root, error)) from error
     finally:
-        shutil.rmtree(fresh.root, ignore_errors=True)
+        if is_release(fresh.root):
+            shutil.rmtree(fresh.root, ignore_errors=True)
 
 
 def _linked(
@@ -101,7 +106,7 @@ def _foreign(root: Path) -> Iterator[str]:
     """Files of a release folder that no release wrote."""
     for path in root.rglob("*") if root.is_dir() else ():
         place = path.relative_to(root).as_posix()
-        is_ours = place in TEXTS or DATA.fullmatch(place) or path.suffix == ".tmp"
+        is_ours = place in TEXTS or DATA.fullmatch(place) or is_temporary(path.name)
         if not is_ours and (path.is_symlink() or not path.is_dir()):
             yield place
 

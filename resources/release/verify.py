@@ -22,6 +22,7 @@ from resources.release.dataset.release_manifest import DATA, Manifest
 from resources.release.dataset.released_files import Inventory, in_use, list_parts, waiting_lines
 from resources.release.hub.calls import insist
 from resources.release.local import TEXTS
+from resources.release.place import is_temporary
 from resources.release.published import PublishedRelease
 from resources.release.writers import wait
 from resources.urls import is_url
@@ -30,6 +31,7 @@ Item = TypeVar("Item")
 Count = Callable[[Path, Mapping[str, Sequence[str]]], loading.Counts]
 """By config, the rows that `datasets` gives of the shards that are named."""
 
+_HASHED = tuple(name for name in TEXTS if name != checksums.NAME)
 _SHOWN = 200
 """Characters of what a library or a path says."""
 _LOOKS = 3
@@ -57,6 +59,17 @@ def verify(
     yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
 
 
+def unproved(folder: Path) -> list[str]:
+    """What the checksums of a release say nothing of, a line each: those of an older version list data files alone."""
+    sums = _sums(folder) if (folder / checksums.NAME).is_file() else {}
+    left_out = [name for name in _HASHED if name not in sums]
+    if len(left_out) < len(_HASHED) or not sums:
+        return []
+    return [
+        f"{checksums.NAME} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"
+    ]
+
+
 def _description(folder: Path) -> list[str]:
     return [file_sha256(folder / name) if (folder / name).is_file() else "" for name in TEXTS]
 
@@ -74,7 +87,9 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         return
     chosen = _Chosen(folder, inventory, listed, shards)
     # Joins are between columns, so those have to be right.
-    broken = list(chosen.files()) or list(chosen.schema())
+    broken = [*chosen.files(), *_texts(folder), *(_strangers(folder) if shards is None else ())] or list(
+        chosen.schema()
+    )
     yield from broken
     if broken:
         return
@@ -84,6 +99,32 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
         yield from _counts(folder, inventory, chosen.shards(), count)
+
+
+def _texts(folder: Path) -> Iterator[str]:
+    """Texts that are not those whose hashes are listed, which are all of them or, in an older release, none."""
+    sums = _sums(folder)
+    if not any(name in sums for name in _HASHED):
+        return
+    for name in _HASHED:
+        if name not in sums:
+            yield f"{checksums.NAME} has no hash of {name}"
+        elif file_sha256(folder / name) != sums[name]:
+            yield f"{name} has another SHA-256 than {checksums.NAME} says"
+
+
+def _strangers(folder: Path) -> Iterator[str]:
+    """Files that no release has; those that git and the Hub's client keep beside one count as none."""
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder).as_posix()
+        is_known = place in TEXTS or DATA.fullmatch(place) or place == ".gitattributes"
+        if path.is_dir() or is_known or place.startswith((".git/", ".cache/huggingface/")) or is_temporary(path.name):
+            continue
+        yield f"{visible(place, _SHOWN)} is no file of a release: move it out"
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return checksums.parse((folder / checksums.NAME).read_text("utf-8", "replace"))
 
 
 def _lacking(listed: Manifest) -> Iterator[str]:
@@ -139,7 +180,7 @@ class _Chosen:
 
         Shards that are not chosen do not count: another run may be writing them.
         """
-        known = self._chosen(checksums.parse((self.folder / checksums.NAME).read_text("utf-8")))
+        known = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
         if known != {path: file.sha256 for path, file in listed.items()}:

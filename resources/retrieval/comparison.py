@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from resources.retrieval.ranking_metrics import METRICS
 from resources.retrieval.scoring import CONVENTIONS
 from resources.scores.significance import FEWEST, interval
+from resources.scores.summary import ScoreChange
 from resources.store.schemas import RETRIEVAL_SCORES
 
 ALL = "all"
@@ -46,6 +47,13 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
     for row in _of_all(table):
         found.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
     return found
+
+
+def headline_changes(table: pa.Table) -> list[ScoreChange]:
+    """The main score of each retriever over all queries, against the run before."""
+    return [
+        ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
+    ]
 
 
 def _of_all(table: pa.Table) -> list[dict[str, Any]]:

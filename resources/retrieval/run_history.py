@@ -18,7 +18,6 @@ HISTORY = History(
     schema=RUN,
     compare=compare,
     drops=significant_drops,
-    of_what="vectors or texts",
     member="pages",
 )
 """A run is compared query by query, with one that searched the same pages."""

@@ -44,7 +44,7 @@ class History:
 
     `runs` and `members` name the tables that hold a run and what it was measured among, `schema` is that of a run.
     `compare` makes the scores of a run against another one, `drops` says what in them got significantly worse.
-    `of_what` names for a person what other inputs are, `member` what is measured among.
+    `member` names for a person what is measured among.
     """
 
     scores: Table
@@ -54,7 +54,6 @@ class History:
     schema: pa.Schema
     compare: Callable[[pa.Table, pa.Table | None], pa.Table]
     drops: Callable[[pa.Table], list[str]]
-    of_what: str
     member: str
 
     def read(self, store: TableStore, role: str) -> Run | None:
@@ -136,7 +135,7 @@ class History:
     def _comparable(self, before: Run | None, run: Run) -> tuple[Run | None, str]:
         """The run to compare with, if any, and what is to be said of it."""
         if before is None or before.inputs == run.inputs:
-            return None, f"not compared: there is no earlier run of other {self.of_what}"
+            return None, "the first of its kind: later runs are compared with it"
         if before.kind != run.kind:
             return None, "not compared: the run before was scored in another way or against other answers"
         common = len(set(before.members) & set(run.members))

@@ -8,7 +8,7 @@ MOST = 100
 
 FLOOR = 0.12
 """The best page's BM25 score, as a share of what a page could have at most for the question, under which nothing
-matches well. By `benchmarks/finding/search_floor.py`: docs/benchmarks.md has the figures."""
+matches well. By `benchmarks/finding/search_floor.py`: docs/benchmarks/search.md has the figures."""
 
 
 class Mode(StrEnum):

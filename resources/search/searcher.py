@@ -51,8 +51,9 @@ class Searcher:
 
     Every answer is from the tables as they are at the time. `folder` caches what a search reads of them. Without an
     `embedding`, words alone are searched. Tables that `corpus_check` finds to be of another corpus are left out;
-    without it, all are used. `scores` tells what was measured, `mode` is what a search takes that asks for none, and
-    `floor` the match under which nothing matches well; `say` is told what takes long.
+    without it, all are used. With `notes`, words of the notes on figures count too. `scores` tells what was measured,
+    `mode` is what a search takes that asks for none, and `floor` the match under which nothing matches well; `say` is
+    told what takes long.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Searcher:
         folder: Path,
         corpus_check: CorpusCheck | None = None,
         *,
+        notes: bool = False,
         scores: Scores = lambda: NOTHING,
         mode: Mode = Mode.AUTO,
         floor: float = FLOOR,
@@ -73,7 +75,7 @@ class Searcher:
         self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
         self._cache = ArrowCache(folder)
         self._pages = PageLookup(store, self._cache)
-        self._words = WordLookup(store, self._cache, say)
+        self._words = WordLookup(store, self._cache, say, notes)
         self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
         self._known = KnownQuestions(store)
         self._told_problem = False
@@ -242,17 +244,18 @@ class Searcher:
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
         """The words of the texts as they are now, and notes of what is left out. Raises `CannotSearch`."""
         versions, notes = self._texts_now(is_of_corpus)
-        return self._words.refreshed(versions), notes
+        words = self._words.refreshed(versions)
+        return words, [*notes, "the words of a model's notes on figures are searched too"] if words.of_notes else notes
 
     def _texts_now(self, is_of_corpus: IsOfCorpus) -> tuple[dict[str, str], list[str]]:
         """The versions of the tables of texts by shard, and notes of what is left out. Raises `CannotSearch`."""
         published = self._store.published(TEXTS)
         made = [shard for shard in self._shards if shard in published]
         if not made:
-            raise CannotSearch(f"there are no texts yet: materialize {TEXTS}")
+            raise CannotSearch("there are no texts yet: run `kopub run`")
         of_corpus = [shard for shard in made if is_of_corpus(TEXTS, shard)]
         if not of_corpus:
-            raise CannotSearch(f"the texts are of another corpus than the indexed one: materialize {TEXTS}")
+            raise CannotSearch("the texts are of another corpus than the indexed one: run `kopub run`")
         versions = {shard: published[shard] for shard in of_corpus}
         return versions, left_out("texts", self._shards, made, of_corpus)
 

@@ -49,10 +49,10 @@ class VectorLookup:
         published = self._store.published(asset)
         made = [shard for shard in self._shards if shard in published]
         if not made:
-            raise CannotSearch(f"there are no {kind} vectors yet: materialize {asset}")
+            raise CannotSearch(f"there are no {kind} vectors yet: run `kopub run`")
         of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
         if not of_corpus:
-            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: materialize {asset}")
+            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: run `kopub run`")
         fit: list[ShardVectors] = []
         unfit: dict[str, str] = {}
         for shard in of_corpus:
@@ -65,7 +65,7 @@ class VectorLookup:
         if not fit:
             shard, problem = next(iter(unfit.items()))
             raise CannotSearch(
-                f"the {kind} vectors of {shard} {problem}: materialize {asset}, or set KOPUB_PROFILE to the profile "
+                f"the {kind} vectors of {shard} {problem}: run `kopub run`, or set KOPUB_PROFILE to the profile "
                 "that made them"
             )
         versions = {vectors.shard: vectors.version for vectors in fit}

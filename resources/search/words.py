@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.figures.notes import notes_text
 from resources.fingerprints import fingerprint
 from resources.printable import counted
 from resources.retrieval import morphemes
@@ -20,7 +21,7 @@ from resources.search.arrow_cache import ArrowCache
 from resources.search.nearest import Neighbour, Pages, rows_of
 from resources.search.tables import SearchedTables
 from resources.states import MADE
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import FIGURE_NOTES, TABLES
 
 TEXTS = TABLES.texts.name
 """The table whose words are searched."""
@@ -38,6 +39,9 @@ class Words:
     """The index of the words, and the pages that it numbers: those with text, in corpus order."""
 
     table: pa.Table
+
+    of_notes: bool = False
+    """Whether words of notes on figures are among them."""
 
     def __len__(self) -> int:
         return self._index.count
@@ -93,11 +97,14 @@ class Words:
 class WordLookup:
     """The words of the tables as they are at the time of the call. `say` is told what takes long.
 
-    `found` are the shards whose words are known and all of them, while those of many pages are found.
+    With `notes`, the words of those that a model made on the figures of a page are words of the page too. `found` are
+    the shards whose words are known and all of them, while those of many pages are found.
     """
 
-    def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None]) -> None:
-        self._store, self._cache, self._say = store, cache, say
+    def __init__(
+        self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None], notes: bool = False
+    ) -> None:
+        self._store, self._cache, self._say, self._notes = store, cache, say, notes
         self._open: tuple[str, Words] | None = None
         self.found: tuple[int, int] | None = None
         self._unknown = 0
@@ -109,20 +116,25 @@ class WordLookup:
 
     def is_open(self, versions: Mapping[str, str]) -> bool:
         """Whether `refreshed` has nothing to do."""
-        return self._open is not None and self._open[0] == _version(versions)
+        return self._open is not None and self._open[0] == _version(versions, self._noted())
 
     def refreshed(self, versions: Mapping[str, str]) -> Words:
         """The words of the shards whose tables of texts have these versions, in their order."""
-        version = _version(versions)
+        noted = self._noted()
+        version = _version(versions, noted)
         if self._open is None or self._open[0] != version:
             try:
-                table = self._cache.get("words", _ALL, version, lambda: self._made(versions))
+                table = self._cache.get("words", _ALL, version, lambda: self._made(versions, noted))
             finally:
                 self.found = None
-            self._open = version, Words(table)
+            self._open = version, Words(table, bool(noted))
         return self._open[1]
 
-    def _made(self, versions: Mapping[str, str]) -> pa.Table:
+    def _noted(self) -> Mapping[str, str]:
+        """The versions of the tables of notes, by shard."""
+        return self._store.published(FIGURE_NOTES.name) if self._notes else {}
+
+    def _made(self, versions: Mapping[str, str], noted: Mapping[str, str]) -> pa.Table:
         bm25, shards, page_ids = Bm25(), [], []
         self._unknown = 0
         for at, (shard, version) in enumerate(versions.items()):
@@ -132,6 +144,11 @@ class WordLookup:
             table = self._cache.get(
                 "tokens", shard, stamp, lambda shard=shard, at=at: self._tokens(shard, at, len(versions))
             )
+            if shard in noted:
+                stamp = fingerprint([stamp, noted[shard]])
+                table = self._cache.get(
+                    "noted", shard, stamp, lambda shard=shard, table=table: self._with_notes(shard, table)
+                )
             for page, tokens in enumerate(table["tokens"], len(page_ids)):
                 bm25.add(page, tokens.as_py())
             page_ids += table["page_id"].to_pylist()
@@ -139,6 +156,18 @@ class WordLookup:
         index = bm25.index().table
         index = index.append_column("page_ids", pa.array([page_ids], pa.large_list(pa.string())))
         return index.append_column("shards", pa.array([shards], _SHARDS))
+
+    def _with_notes(self, shard: str, tokens: pa.Table) -> pa.Table:
+        """The words of a shard's pages and of the notes on their figures; a page without text may have notes alone."""
+        rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
+        said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
+        page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
+        made = tokenised(pa.table({"page_id": list(said), "text": list(said.values())}))
+        words = dict(zip(tokens["page_id"].to_pylist(), tokens["tokens"].to_pylist(), strict=True))
+        for page_id, more in zip(made["page_id"].to_pylist(), made["tokens"].to_pylist(), strict=True):
+            words[page_id] = [*words.get(page_id, ()), *more]
+        listed = [page_id for page_id in page_ids if page_id in words]
+        return pa.table([listed, [words[page_id] for page_id in listed]], schema=made.schema)
 
     def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
         """The words of a shard's pages, as `retrieval_scores` found them where they are of these texts.
@@ -160,9 +189,10 @@ class WordLookup:
         return pa.concat_tables(parts) if parts else tokenised(texts)
 
 
-def _version(versions: Mapping[str, str]) -> str:
-    """Of the words of tables of texts of these versions."""
-    return fingerprint([list(versions.items()), _tokenizer()])
+def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
+    """Identify the words of tables of texts and of notes of these versions."""
+    notes = [(shard, noted[shard]) for shard in versions if shard in noted]
+    return fingerprint([list(versions.items()), _tokenizer(), *([notes] if notes else [])])
 
 
 def _tokenizer() -> list[object]:

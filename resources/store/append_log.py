@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import LockLost, StoreError
+from resources.printable import first_line
+from resources.store.files.faults import is_damage
 from resources.store.files.objects import Objects
 from resources.store.locks.protocol import Lock
 
@@ -70,11 +72,11 @@ class AppendLog:
         return name
 
     def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
-        """The tables that `choose` takes of all names, in its order. Raises `StoreError` when one is damaged."""
+        """The tables that `choose` takes of all names, in its order. A damaged one is set aside: it only saves work."""
         names = self.names()
         while True:
             try:
-                return [self._read(name) for name in choose(names)]
+                return [table for name in choose(names) if (table := self._read(name)) is not None]
             except FileNotFoundError as error:
                 # A run has just put another in the place of these, or is done with them.
                 before, names = names, self.names()
@@ -108,7 +110,7 @@ class AppendLog:
             lock.confirm()
 
     def read_one(self, name: str) -> pa.Table | None:
-        """The table of a name; None where there is none. Raises `StoreError` when it is damaged."""
+        """The table of a name; None where there is none, or a damaged one, which is set aside."""
         try:
             return self._read(name)
         except FileNotFoundError:
@@ -118,13 +120,18 @@ class AppendLog:
         """The names that were there when they were last listed, and those that were added since."""
         return self.names() if self._listed is None else list(self._listed)
 
-    def _read(self, name: str) -> pa.Table:
+    def _read(self, name: str) -> pa.Table | None:
         path = f"{self._folder}/{name}"
+        content = self._objects.get(path)
         try:
-            # Not `read_table`: that loads Arrow's datasets, and with them pandas, to read one small file.
-            return pq.ParquetFile(pa.BufferReader(self._objects.get(path))).read()
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise StoreError(f"{path} is not a readable table ({error}): delete it") from None
+            # Not `read_table`: that loads Arrow's datasets, and with them pandas, to read one small file. Not by
+            # Arrow's threads either: one that lets go of `content` while Python ends aborts the process.
+            return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read(use_threads=False)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            self._objects.set_aside(path, first_line(error))
+            return None
 
 
 @contextmanager

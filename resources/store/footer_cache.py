@@ -111,11 +111,7 @@ class FooterCache:
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
 
     def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
-        try:
-            found = self._store.parts(_FOLDER, asset).read_one(_NAME)
-        except StoreError:
-            # It is read from the footers again, and the next one is written in its place.
-            return {}
+        found = self._store.parts(_FOLDER, asset).read_one(_NAME)
         if found is None or not found.schema.equals(_SCHEMA):
             return {}
         columns: list[list[Any]] = [column.to_pylist() for column in found.columns]

@@ -22,10 +22,7 @@ class Journal:
         self._not_before = 0.0
 
     def rows(self) -> pa.Table:
-        """Everything written so far, oldest first; parts of another schema are of no use and left out.
-
-        Raises `StoreError` when a part is damaged.
-        """
+        """Everything written so far, oldest first; parts of another schema are of no use and left out."""
         return pa.concat_tables([self._schema.empty_table(), *self._written()])
 
     def add(self, row: dict[str, Any]) -> None:

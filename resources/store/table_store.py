@@ -1,5 +1,7 @@
 """The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
 
+import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
@@ -8,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import NotMade, StoreError
+from resources.errors import DamagedTable, NotMade, StoreError
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
+from resources.printable import first_line
 from resources.store.append_log import AppendLog
-from resources.store.files.faults import told
+from resources.store.files.faults import is_damage, told
 from resources.store.files.objects import Objects, fetched_once
 from resources.store.journal import Journal
 from resources.store.locks import held
@@ -26,6 +29,9 @@ JOURNAL = ".journal"
 """Folder of the rows that are finished while their table is not."""
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
+_PROOF, _PROVED = b"proof", b"proved"
+"""Keys of a file's metadata: the SHA-256 of what comes before its footer, and that it has one: whoever writes a table
+that was read keeps the second alone."""
 KEPT = 2
 """Replaced tables that are kept of each."""
 
@@ -61,15 +67,14 @@ class TableStore:
     ) -> pa.Table:
         """The table, or only `columns` of it; the one now, or the kept `version` of that recipe.
 
-        Raises `StoreError` when it has not been made yet, or is not kept.
+        A whole table is proved to be the one that was written, columns by the checksums of their pages. Raises
+        `NotMade`, `DamagedTable`, and `StoreError` for a version that is not kept.
         """
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
-        with (
-            self._reading(asset, shard, version, whole=columns is None) as file,
-            pq.ParquetFile(file, pre_buffer=True) as table,
-        ):
+        with self._reading(asset, shard, version, whole=columns is None) as file:
             if columns is None:
-                return table.read()
+                return _proved(file.read_buffer())
+            table = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
             if absent := set(columns) - set(table.schema_arrow.names):
                 raise pa.ArrowInvalid(f"no column {', '.join(sorted(absent))}")
             return table.read(list(columns)).select(list(columns))
@@ -78,7 +83,7 @@ class TableStore:
         """The table as an open file, for single rows of it. Raises `StoreError`."""
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
-            return pq.ParquetFile(self._opened(path))
+            return pq.ParquetFile(self._opened(path), page_checksum_verification=True)
 
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
         """The table and the metadata it was written with; None where it has not been made yet. Raises `StoreError`."""
@@ -116,14 +121,18 @@ class TableStore:
         return footer.num_rows, _written_with(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
-        """The tables that are kept besides the one now, newest first. Raises `StoreError` when one is damaged."""
+        """The tables that are kept besides the one now, newest first. Raises `StoreError`."""
         kept = self._versions(asset, shard)
         recipes, found = kept.found(), []
         now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
         for recipe in recipes:
-            if recipe != now:
+            if recipe == now:
+                continue
+            try:
                 with self._told(asset, shard, recipe):
                     found.append(kept.describe(recipe))
+            except DamagedTable as error:
+                self._objects.set_aside(kept.path(recipe), error)
         return found
 
     def write(
@@ -221,13 +230,12 @@ class TableStore:
     def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Whether the stored table is `table`, with `metadata`."""
         try:
-            with self._reading(asset, shard) as file, pq.ParquetFile(file, pre_buffer=True) as stored:
-                if _written_with(stored.schema_arrow.metadata) != metadata:
-                    return False
-                rows = stored.read()
-        except NotMade:
+            rows = self.read(asset, shard)
+        except (NotMade, DamagedTable):
             return False
-        return rows.schema.equals(table.schema) and rows.equals(table)
+        return (
+            _written_with(rows.schema.metadata) == metadata and rows.schema.equals(table.schema) and rows.equals(table)
+        )
 
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
@@ -251,17 +259,21 @@ class TableStore:
 
     @contextmanager
     def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
-        """What is missing or damaged, in the words of the platform."""
+        """Raise `NotMade`, `DamagedTable`, and `StoreError` for a version that is not kept."""
         try:
             yield
         except FileNotFoundError:
             if version is None:
                 raise NotMade(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
             raise StoreError(f"{asset} of {shard} is not kept at recipe {version}") from None
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except Exception as error:
+            if not is_damage(error):
+                raise
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            then = f" and materialize {asset} again" if version is None else ", it is only an old version"
-            raise StoreError(f"{path} is not a readable table ({error}): delete it{then}") from None
+            then = (
+                f"materialize {asset} to make it again" if version is None else "it is only an old version: delete it"
+            )
+            raise DamagedTable(f"{path} is damaged ({first_line(error)}); {then}") from None
 
     def _put(self, path: str, content: pa.Buffer, write_local: Callable[[Path, pa.Buffer], object]) -> None:
         objects = self._objects
@@ -272,9 +284,45 @@ class TableStore:
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:
+    """The file of a table. Its footer has the SHA-256 of what comes before it."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression=_COMPRESSION)
+    file = _Hashing(sink)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _PROVED: b"1"})
+    with pq.ParquetWriter(file, table.schema, compression=_COMPRESSION, write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({_PROOF: file.sha256.hexdigest()})
     return sink.getvalue()
+
+
+class _Hashing(io.RawIOBase):
+    """A file that is written through to a stream and hashed on the way."""
+
+    def __init__(self, sink: pa.BufferOutputStream) -> None:
+        self.sha256 = hashlib.sha256()
+        self._sink = sink
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._sink.tell()
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self._sink.write(data)
+        return len(data)
+
+
+def _proved(content: pa.Buffer) -> pa.Table:
+    """The table of a file. Raises `pa.ArrowInvalid` where its rows are not those that were written."""
+    table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
+    metadata = table.schema.metadata or {}
+    # A release before this one wrote no proof.
+    if metadata.pop(_PROVED, None) or _PROOF in metadata:
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        if metadata.pop(_PROOF, b"").decode() != hashlib.sha256(content[:-footer]).hexdigest():
+            raise pa.ArrowInvalid("its rows were changed after they were written")
+    return table.replace_schema_metadata(metadata)
 
 
 def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:

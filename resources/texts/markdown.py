@@ -1,5 +1,6 @@
 """A page as markdown. Pure; numbers, dates and words stay as they were read."""
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -110,3 +111,28 @@ def inline_markdown(text: str) -> str:
         parts += [_TAG.sub("&lt;", text[done : span.start()]), span[0]]
         done = span.end()
     return "".join([*parts, _TAG.sub("&lt;", text[done:])])
+
+
+def defused(markdown: str) -> str:
+    """`markdown` in which no link or picture has another scheme than those of the web and of mail.
+
+    What is printed on a page may be a link in markdown, also one to a script or to a file of whoever opens it. The
+    bracket before such a target is escaped, so that it shows as it is printed. Targets without a scheme stay.
+    """
+    unlinked = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], markdown)
+    return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
+
+
+_LINK = re.compile(r"(?P<before>\\*)\](?=[(:]\s*(?P<target><[^>\n]{0,500}|\S{1,500}))")
+"""The end of a link's text, or of the label that a definition gives a target."""
+_AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}):")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
+_SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
+
+
+def _is_unsafe(link: re.Match[str]) -> bool:
+    """Whether a link that is not escaped leads elsewhere than to the web, read as markdown and browsers read it."""
+    target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
+    # Browsers leave out blanks and control characters.
+    scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))
+    return scheme is not None and scheme[1] not in _SAFE_SCHEMES and len(link["before"]) % 2 == 0

@@ -31,8 +31,14 @@ _STARVED, _STARVED_BESIDE = 4000, 4
 points has 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
 _SMALLEST = 10_000
 """Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
+_NO_TITLE = 250_000
+"""Units of a box that no title fills: one that is a quarter of the page and holds a few characters was misread."""
 _LOST = 25_000
 """Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
+_MOSTLY_PICTURE = (0.5, 0.8)
+"""Share of the page that pictures cover: from the first it is doubted that they hold no text, at the second sure."""
+_SIGNS = (100, 0.15)
+"""Characters of a page from which its letters and digits are counted, and their share below which they are few."""
 _EVERYWHERE = frozenset(("LATIN", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
 """First words of the Unicode names of letters that documents in any language have."""
 
@@ -64,7 +70,7 @@ _MIXED = 0.03
 class Box:
     """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it.
 
-    `cut` is a reading that was cut off, `unsure` one that no other of the same region agreed with.
+    `cut` is a reading that was cut off, `unsure` one that its engine doubts. A `picture` was not read.
     """
 
     label: str
@@ -72,6 +78,7 @@ class Box:
     characters: int
     cut: bool = False
     unsure: bool = False
+    picture: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,10 @@ def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> 
     is looked at, and Chinese characters by themselves are doubted unless they are named.
     """
     text = unicodedata.normalize("NFC", text)
-    return by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
+    found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
+    if not text and boxes and not found:
+        return [Doubt("truncated", 1.0, f"the page has ink, and nothing was read from it ({_regions(len(boxes))})")]
+    return found
 
 
 def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
@@ -130,6 +140,14 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
         return
     by_letter = {char: count for char, count in counts.items() if char.isalpha()}
     letters = sum(by_letter.values())
+    words = letters + sum(count for char, count in counts.items() if char.isdigit())
+    fewest, least = _SIGNS
+    if visible >= fewest and words < least * visible:
+        yield Doubt(
+            "signs",
+            ramp(1 - words / visible, 1 - 2 * least, 1 - least),
+            f"only {words / visible:.0%} of the characters are letters or digits",
+        )
     by_syllable = {char: count for char, count in by_letter.items() if _SYLLABLE.match(char)}
     hangul = sum(by_syllable.values())
     broken = len(_BROKEN.findall(text))
@@ -176,7 +194,14 @@ def _repetition(text: str) -> Iterator[Doubt]:
     flat = " ".join(without_fillers(text).split())
     # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
-    yield _share("repeated", repeated, len(flat), 5 * _WINDOW, (0.2, 0.35), "of the text was there before")
+    yield _share(
+        "repeated",
+        repeated,
+        len(flat),
+        5 * _WINDOW,
+        (0.2, 0.35),
+        "of the text repeats earlier text, by a reading loop or in print",
+    )
     encoded = flat.encode("utf-8", "surrogatepass")
     if len(encoded) >= _DENSE_FROM:
         density = len(encoded) / len(zlib.compress(encoded))
@@ -207,20 +232,30 @@ def _may_repeat(text: str) -> bool:
 
 
 def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
+    pictures = min(1.0, sum(box.area for box in boxes if box.picture) / 1e6)
+    if pictures >= _MOSTLY_PICTURE[0]:
+        weight = 0.5 + 0.5 * ramp(pictures, *_MOSTLY_PICTURE)
+        yield Doubt("picture", weight, f"pictures cover {pictures:.0%} of the page: writing in them is not read")
     cut = sum(box.cut for box in boxes)
     if cut:
         yield Doubt("truncated", 0.6, f"the reading was cut off ({_regions(cut)})")
     unsure = sum(box.unsure for box in boxes)
     if unsure:
-        yield Doubt("unsure", 0.6, f"digits or empty cells multiply in the reading ({_regions(unsure)})")
-    large = [box for box in boxes if box.area >= _SMALLEST]
-    usual = median([box.area / box.characters for box in boxes if box.characters] or [_STARVED])
+        yield Doubt("unsure", 0.6, f"the engine is unsure of what it read ({_regions(unsure)})")
+    read = [box for box in boxes if not box.picture]
+    large = [box for box in read if box.area >= _SMALLEST]
+    usual = median([box.area / box.characters for box in read if box.characters] or [_STARVED])
     most = min(_STARVED, max(_STARVED_BESIDE * usual, _STARVED / 4))
-    starved = [box for box in large if not box.characters or (box.label in _PROSE and box.area > most * box.characters)]
+    starved = [box for box in large if not box.characters or (_is_dense(box) and box.area > most * box.characters)]
     lost = sum(box.area for box in starved)
     if lost >= _LOST:
         says = f"hardly any text was read from {min(lost / 1e6, 1):.0%} of the page ({_regions(len(starved))})"
         yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
+
+
+def _is_dense(box: Box) -> bool:
+    """Whether characters should fill a box: that of prose, or one too large for a title; tables are mostly white."""
+    return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 
 def _regions(count: int) -> str:

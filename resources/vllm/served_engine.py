@@ -8,10 +8,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from resources.engine import Engine
+from resources.engine import Engine, require_installed
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.handler import Handler
 from resources.vllm.client.messages import WarmUp
@@ -71,6 +70,14 @@ class ServedEngine(Engine):
             for spare in self._spares:
                 spare.send(warm_up)
 
+    @property
+    def start_seconds(self) -> float:
+        return self.server.start_seconds
+
+    def not_installed(self) -> list[str]:
+        missing = self.server.mode == "managed" and self.server.find_program() is None
+        return [self.server.command[0]] if missing else []
+
     def release(self) -> None:
         """End client processes that were started for rows that never came."""
         spares = self._spares[:]
@@ -80,10 +87,11 @@ class ServedEngine(Engine):
         for spare in spares:
             spare.join()
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        super().teardown_after_execution(context)
+    def teardown(self) -> None:
+        super().teardown()
         for thread in self._leaving:
             thread.join()
+        self.server.teardown()
 
     @property
     def gpus(self) -> int:
@@ -112,6 +120,7 @@ class ServedEngine(Engine):
         lost: Callable[[Job, str], Made],
     ) -> Iterator[Made]:
         """Run jobs in a `WorkerPool` and yield their results, in order of completion."""
+        require_installed([self])
         self._figures.clear()
         self._pool = pool = WorkerPool(
             server=self.server,

@@ -1,5 +1,6 @@
 """The vLLM server as a resource: what it serves, what it may use, and a lease on it."""
 
+import logging
 import os
 import shutil
 import sys
@@ -9,8 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-import dagster as dg
-
+from resources.engine import INSTALL
 from resources.errors import EngineError
 from resources.fingerprints import file_sha256, fingerprint
 from resources.vllm import plugin
@@ -20,10 +20,15 @@ from resources.vllm.gpus import all_gpus, named_gpus
 from resources.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
 from resources.vllm.server_fields import ALL_GPUS, VLLMServerFields
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, served_models, version
-from resources.vllm.supervisor.server_state import POLL, Specification
+from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, runtime_folder
 
+_log = logging.getLogger("dagster.builtin.vllm")
+"""What is written to it, Dagster records with the run that is going on."""
 _PROTOCOL = 3
 """Of the files that clients and supervisors share. Servers of another protocol are other servers."""
+
+_TYPICAL_START = 120.0
+"""Seconds of a start with the weights on disk: 104 to 129 on an H200, of GLM-OCR as of Qwen3-VL-Embedding."""
 
 _LIFECYCLE = frozenset(
     {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
@@ -50,7 +55,7 @@ class VLLMServer(VLLMServerFields):
         if self.mode == "external":
             yield self._external(self.hang_seconds)
             return
-        with lease_server(self._specification(), self.key, dg.get_dagster_logger("vllm")) as endpoint:
+        with lease_server(self._specification(), self.key, _log) as endpoint:
             yield endpoint
 
     def prepare(self) -> None:
@@ -60,9 +65,9 @@ class VLLMServer(VLLMServerFields):
         """
         if self.mode == "managed":
             with suppress(EngineError):
-                ask_for_server(self._specification(), self.key, dg.get_dagster_logger("vllm"))
+                ask_for_server(self._specification(), self.key, _log)
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+    def teardown(self) -> None:
         if self.mode == "managed":
             with suppress(EngineError):
                 release_server(self.key)
@@ -75,7 +80,7 @@ class VLLMServer(VLLMServerFields):
         """
         if self.mode == "external":
             return self._external(self.start_timeout)
-        return restart_server(endpoint, dg.get_dagster_logger("vllm"))
+        return restart_server(endpoint, _log)
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
         """Have a managed replica at `url` restarted if it hangs, while the others go on, within a lease.
@@ -84,7 +89,7 @@ class VLLMServer(VLLMServerFields):
         """
         if self.mode == "external":
             return endpoint
-        return restart_replica(endpoint, url, reason, dg.get_dagster_logger("vllm"))
+        return restart_replica(endpoint, url, reason, _log)
 
     def recipe_parts(self) -> dict[str, str]:
         """What of the server determines results: the weights by commit or content, the types, vLLM's version.
@@ -128,6 +133,19 @@ class VLLMServer(VLLMServerFields):
             return ()  # a lease says so
 
     @property
+    def start_seconds(self) -> float:
+        """What the last start of this server took on this machine, else a typical one; 0 while it runs."""
+        if self.mode == "external":
+            return 0.0
+        try:
+            folder = ServerFolder(runtime_folder() / self.key)
+            if folder.state is not None and folder.state.phase is Phase.READY and folder.supervised:
+                return 0.0
+            return folder.boot_seconds or _TYPICAL_START
+        except (EngineError, OSError):
+            return _TYPICAL_START  # whoever needs it says what is wrong
+
+    @property
     def key(self) -> str:
         """Names the running server: two configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}
@@ -168,13 +186,18 @@ class VLLMServer(VLLMServerFields):
 
         Raises `EngineError` where it is not installed.
         """
-        name, *words = self.command
+        program = self.find_program()
+        if program is None:
+            name = self.command[0]
+            raise EngineError(f"{name} is not installed here; {INSTALL}, or name it in the server's `command`")
+        return (program, *self.command[1:])
+
+    def find_program(self) -> str | None:
+        """The path of the command's program; None where it is not installed."""
         # Beside this interpreter too: a virtual environment need not be activated.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        program = shutil.which(os.path.expanduser(name), path=places)
-        if program is None:
-            raise EngineError(f"{name} is not installed here; install kopub[gpu], or name it in the server's `command`")
-        return (os.path.abspath(program), *words)
+        program = shutil.which(os.path.expanduser(self.command[0]), path=places)
+        return program and os.path.abspath(program)
 
     def python(self) -> str:
         """The interpreter of the environment that serves, as far as it can be told; else this one."""
@@ -197,7 +220,7 @@ class VLLMServer(VLLMServerFields):
                 raise EngineError(f"no external server serves {self.model}: {self._problem(targets[0])}")
             time.sleep(POLL)
         for silent in set(targets) - set(alive):
-            dg.get_dagster_logger("vllm").warning("%s does not answer and is left out", silent.url)
+            _log.warning("%s does not answer and is left out", silent.url)
         if self.version:
             for target in alive:
                 self._check_version(target)

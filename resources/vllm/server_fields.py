@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-import dagster as dg
 from pydantic import Field, field_validator, model_validator
+
+from resources.resource import Resource
 
 ALL_GPUS = "all"
 """Every GPU that this process may use."""
 
 
-class VLLMServerFields(dg.ConfigurableResource):
+class VLLMServerFields(Resource):
     """The keys of a profile's `server` section."""
 
     model: str = Field(description="Hub repository or folder of a checkpoint.")

@@ -1,14 +1,15 @@
 """Fetching pinned weights into the Hub's cache: what is missing, resumed where it was interrupted, and proven."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from resources.engine import Engine, require_installed
 from resources.errors import HubError
 from resources.weights.download import download
 from resources.weights.hub_errors import called
-from resources.weights.pinned import Weights
-from resources.weights.repository import Listed, ask_hub, cache_folder, is_offline, wanted_patterns
+from resources.weights.pinned import Weights, pinned_weights
+from resources.weights.repository import Listed, ask_hub, cache_folder, is_offline, snapshot_folder, wanted_patterns
 from resources.weights.whole import SHA256, Found, examine, remove_damaged
 
 _SPARE = 1.05
@@ -22,6 +23,29 @@ def listed_online(weights: Weights) -> list[Listed]:
     if is_offline():
         raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
     return ask_hub(weights)
+
+
+def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
+    """Raise `KopubError`, one line, where the engines lack a package, or weights that the Hub does not give.
+
+    The Hub is asked for weights alone that are not in its cache.
+    """
+    require_installed(engines.values(), profile)
+    for pin in pinned_weights(engines):
+        if not _is_cached(pin):
+            listed_online(pin)
+
+
+def cached_snapshot(weights: Weights) -> Path:
+    """The folder of the weights, fetched if they are not in the cache. Raises `HubError`, one line."""
+    if not _is_cached(weights):
+        listed = listed_online(weights)
+        fetch(weights, listed, examine(weights, listed))
+    return snapshot_folder(weights)
+
+
+def _is_cached(weights: Weights) -> bool:
+    return any(snapshot_folder(weights).glob("*.safetensors"))
 
 
 def require_room(missing: int) -> None:

@@ -53,7 +53,14 @@ def explain(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
     said = visible(first_line(str(error)) or type(error).__name__, _SAID)
-    return f"{UNREACHABLE} ({said}): check the network and HF_ENDPOINT and run it again; what was fetched is kept"
+    unreachable = f"{UNREACHABLE} at {_endpoint()} ({said})"
+    return f"{unreachable}: check the network and HF_ENDPOINT and run it again; what was fetched is kept"
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
 
 
 def _refused(error: "HfHubHTTPError") -> str:
@@ -67,4 +74,6 @@ def _refused(error: "HfHubHTTPError") -> str:
     if isinstance(error, RepositoryNotFoundError) or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
         return "no such repository that the Hub shows to you: correct profiles/models.yaml, or `hf auth login`"
     said = visible(error.server_message or "no reason given", _SAID)
-    return f"{UNREACHABLE} (it answered {status}, {said}): run it again later; what was fetched is kept"
+    return (
+        f"{UNREACHABLE} at {_endpoint()} (it answered {status}, {said}): run it again later; what was fetched is kept"
+    )

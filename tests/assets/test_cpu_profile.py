@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from resources.config.choices.figures import Figures
 from resources.config.settings import load_settings
 from resources.documents_out.folder import write_documents
-from resources.figures.choices import Figures
-from resources.figures.descriptions import descriptions
+from resources.figures.notes import sound_notes
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES
 from resources.release.export import export
@@ -151,5 +151,5 @@ def test_figures_are_in_the_release_and_notes_in_the_exports(platform: Platform,
     assert [line["page_idx"] for line in lines] == list(range(4))
     export(platform.store, keys, out)
     assert not (out / "figure_notes.jsonl").exists()
-    write_documents(platform.store, keys, tmp_path / "out", ["markdown"], descriptions(platform.store, keys))
+    write_documents(platform.store, keys, tmp_path / "out", ["markdown"], sound_notes(platform.store, keys))
     assert (tmp_path / "out" / "gimp-history26.md").read_text("utf-8").count(f"![{DESCRIPTION}]") == 3

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 
 from kopub_assets import layout_regions, raw_pages
@@ -213,7 +214,9 @@ def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platf
 
     with monkeypatch.context() as older:
         older.setattr(module, "inspect", refuse)
-        older.setattr(RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release", 2: "older"}))
+        older.setattr(
+            RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release", 2: "damaged", 3: "older"})
+        )
         assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
     assert platform.run(f"{TEXTS},corpus_image_embeddings").success
@@ -272,6 +275,17 @@ def test_a_page_that_cannot_be_used_is_quarantined_and_the_others_come_out(
     assert {path for path in tmp_path.rglob("*") if "home" not in path.parts} == before
 
 
+def test_what_is_left_of_a_damaged_picture_is_read_and_its_page_is_partial(tmp_path: Path):
+    whole = page_image(7, (1240, 1754), "JPEG")
+    damaged = whole[: len(whole) * 2 // 3] + b"\xff\xd9"
+    platform = Platform.of(tmp_path / "home", [[("a_1", whole), ("a_2", damaged)]])
+    assert platform.run(f"{TEXTS},corpus_image_embeddings").success
+    for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
+        sound, partial = platform.rows(asset).values()
+        assert (sound["state"], partial["state"]) == (State.OK, State.PARTIAL), asset
+        assert partial["reason"].startswith("the image is damaged: Corrupt JPEG data"), asset
+
+
 def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_path: Path):
     platform = Platform(tmp_path)
     index(str(write_corpus(tmp_path / "source", [pages("a_1", "a_2", "a_3"), pages("b_1")], batch_rows=1)), tmp_path)
@@ -284,6 +298,25 @@ def test_a_file_cut_off_after_it_was_indexed_gives_the_pages_before_the_cut(tmp_
     assert states[-1] == State.QUARANTINED
     assert "cut off" in list(platform.rows("raw_pages").values())[-1]["reason"]
     assert platform.states("ocr_results", "shard_01") == {"b_1": State.OK}
+
+
+@pytest.mark.parametrize("damage", ["flipped bit", "edited"])
+def test_a_damaged_table_is_named_and_made_again(platform: Platform, damage: str, capfd: pytest.CaptureFixture[str]):
+    assert platform.run(TEXTS).success
+    path = Path(platform.store.location("ocr_results", "shard_00"))
+    if damage == "edited":
+        table = pq.read_table(path)
+        pq.write_table(table.slice(0, 1), path)
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 8] ^= 1
+        path.write_bytes(content)
+    result = platform.run(TEXTS)
+    assert result.success
+    assert computed(result, "ocr_results") == {"shard_00": 3}
+    assert computed(result, "parsed_texts") == {"shard_00": 0}
+    assert set(platform.states("ocr_results").values()) == {State.OK}
+    assert f"{path} is damaged" in capfd.readouterr().err
 
 
 def test_a_full_disk_is_one_line_and_what_was_finished_stays(platform: Platform, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform
-from tests.support.sources.corpora import pages
+from tests.support.sources.corpora import pages, query
 
 TOKENS = {"a_1": 100, "a_2": 40, "b_1": 60}
 
@@ -62,3 +62,16 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     assert platform.run("ocr_results", last="shard_01").success
     (again,) = next(each for each in spent(platform.located, 1, 5)["assets"] if each["asset"] == "ocr_results")["runs"]
     assert again == run
+
+
+def test_costs_are_of_the_indexed_corpus_and_no_page_without_bytes_is_the_costliest(tmp_path: Path):
+    tables = ("raw_pages", "corpus_image_embeddings", "query_embeddings")
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")], [query("q1", "무엇?", "a_1")])
+    platform.make(*tables)
+    platform.reindex([[*pages("b_1"), ("b_2", b"no image")]], [query("q1", "어디?", "b_1")])
+    platform.make(*tables)
+    costs = {each["asset"]: each for each in spent(platform.located, 9)["assets"]}
+    assert {name: each["computed"] for name, each in costs.items()} == dict(zip(tables, (2, 2, 1), strict=True))
+    assert {row["row_id"] for row in costs["raw_pages"]["costliest"]} == {"b_1", "b_2"}
+    assert {row["row_id"] for row in costs["corpus_image_embeddings"]["costliest"]} == {"b_1"}
+    assert all(len(each["runs"]) == 1 for each in costs.values())

@@ -1,18 +1,29 @@
-"""Pages of PDFs with sound and with garbled text layers, and a scan, for each value of `pdf.text_layer`."""
+"""Pages of PDFs whose text layers are sound, garbled, lying or damaged, and a scan, by `pdf.text_layer`."""
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from starlette.testclient import TestClient
 
+import kopub
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.plan import AssetPlan, Standing, settings_changed
 from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.indexed_corpus import corpus_check
 from kopub_cli.judge.doubts import about_layers, texts_by_shard
+from kopub_web.app import reading_room
+from kopub_web.room import Room
 from resources.config.choices.pdf import Pdf
+from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.errors import KopubError
+from resources.pages.documents.pdf import Pdfs
 from resources.pages.indexing import index
+from resources.search.searcher import Searcher
 from resources.store.footer_cache import FooterCache
+from resources.texts.layers.comparison import from_layers
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import page_image, pages
@@ -22,22 +33,28 @@ READING = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
 A5 = "0 0 420 595"
 PRINTED = ((72, 400, "Every page of a document"), (72, 380, "ends in exactly one state."))
 SOUND = "Every page of a document\nends in exactly one state."
+LYING = dict(zip("abcdefghijklmnopqrstuvwxyz", "etaoinsrhldcumfpgwybvkxjqz", strict=True))
+"""Letters that look like words of a language, and are not those that are printed."""
+SAYS = {"sound_1": SOUND, "lying_1": SOUND}
+"""What a reader reads from the pages that it reads rightly."""
 GARBLED = {char: chr(0xE000 + ord(char)) for char in "abcdefghijklmnopqrstuvwxyzE."}
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """A sound page, one whose font has a map of nothing, and a scan, read with `never`."""
+    """A sound page, two whose fonts have a map of nothing and of other letters, and a scan, read with `never`."""
     home = tmp_path_factory.mktemp("layers") / "home"
     source = home / "source"
     source.mkdir(parents=True)
     page = sheet(written(*PRINTED), box=A5)
     (source / "sound.pdf").write_bytes(text_pdf(page))
     (source / "garbled.pdf").write_bytes(mapped_pdf(page, GARBLED))
+    (source / "lying.pdf").write_bytes(mapped_pdf(page, LYING))
     (source / "scan.png").write_bytes(page_image())
     index(str(source), home, dpi=72)
     platform = Platform(home)
     platform.engines["layout"] = OneRegionLayout(diary=str(home / "layout.diary"))
+    layers(platform, "never")
     platform.make(*READING)
     return Prepared(platform)
 
@@ -45,8 +62,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.fixture
 def platform(built: Prepared) -> Platform:
     platform = built.renewed()
-    platform.engines["recognition"] = SlowReader(diary=str(platform.home / "recognition.diary"))
+    platform.engines["recognition"] = reader(platform)
+    layers(platform, "never")
     return platform
+
+
+def reader(platform: Platform, **more: Any) -> SlowReader:
+    return SlowReader(diary=str(platform.home / "recognition.diary"), says=SAYS, **more)
+
+
+def pdf_at(folder: Path, content: bytes) -> Path:
+    path = folder / "some.pdf"
+    path.write_bytes(content)
+    return path
 
 
 def layers(platform: Platform, mode: str) -> None:
@@ -69,21 +97,22 @@ def test_raw_pages_know_which_pages_have_a_layer(platform: Platform):
     rows = platform.rows("raw_pages")
     assert {page_id: row["text_layer_id"] is not None for page_id, row in rows.items()} == {
         "garbled_1": True,
+        "lying_1": True,
         "scan_1": False,
         "sound_1": True,
     }
 
 
 def test_never_reads_every_page_and_looks_at_no_layer(platform: Platform):
-    assert texts(platform) == {page: f"read {page}" for page in ("garbled_1", "scan_1", "sound_1")}
+    assert texts(platform) == {page: f"read {page}" for page in ("garbled_1", "lying_1", "scan_1", "sound_1")}
     assert {row["text_layer"] for row in platform.rows("parsed_texts").values()} == {None}
 
 
 def test_check_reads_the_same_and_says_how_far_it_is_from_the_layers(platform: Platform):
     layers(platform, "check")
     found, before = plans(platform), len(read_since(platform, 0))
-    assert {name: plan.pages_at_most for name, plan in found.items() if plan.pages_at_most} == {"parsed_texts": 2}
-    assert list(found["parsed_texts"].why) == ["pdf.text_layer null -> check", "texts.layers null -> 1"]
+    assert {name: plan.pages_at_most for name, plan in found.items() if plan.pages_at_most} == {"parsed_texts": 3}
+    assert list(found["parsed_texts"].why) == ["pdf.text_layer null -> check", "texts.layers null -> 2"]
     assert found["parsed_texts"].exact
     platform.make(*READING)
     assert read_since(platform, before) == []
@@ -101,20 +130,81 @@ def test_prefer_takes_sound_layers_and_reads_the_other_pages(platform: Platform)
     layers(platform, "prefer")
     found = plans(platform)
     assert found["layout_regions"].shards[Standing.CURRENT] == ["shard_00"]
-    assert (found["ocr_results"].pages, found["ocr_results"].exact) == (2, True)
-    assert list(found["ocr_results"].why) == ["pdf.text_layer null -> prefer", "texts.layers null -> 1"]
+    assert (found["ocr_results"].pages, found["ocr_results"].exact) == (3, True)
+    assert list(found["ocr_results"].why) == ["pdf.text_layer null -> prefer", "texts.layers null -> 2"]
     before = len(read_since(platform, 0))
     platform.make(*READING)
-    assert read_since(platform, before) == ["garbled_1"]
-    assert texts(platform) == {"garbled_1": "read garbled_1", "scan_1": "read scan_1", "sound_1": SOUND}
-    regions = {page_id: row["regions"][0] for page_id, row in platform.rows("ocr_results").items()}
-    assert {page_id: region["origin"] for page_id, region in regions.items()} == {
-        "garbled_1": "recognizer",
-        "scan_1": "recognizer",
-        "sound_1": "text_layer",
+    # Of the sound page a line, of the lying one too, which is why it is read.
+    assert sorted(read_since(platform, before)) == ["garbled_1", "lying_1", "lying_1", "sound_1"]
+    assert texts(platform) == {
+        "garbled_1": "read garbled_1",
+        "lying_1": SOUND,
+        "scan_1": "read scan_1",
+        "sound_1": SOUND,
     }
-    assert platform.rows("parsed_texts")["sound_1"]["text_layer_distance"] == 0
+    regions = {page_id: row["regions"] for page_id, row in platform.rows("ocr_results").items()}
+    assert {page_id: [region["origin"] for region in each] for page_id, each in regions.items()} == {
+        "garbled_1": ["recognizer"],
+        "lying_1": ["recognizer"],
+        "scan_1": ["recognizer"],
+        "sound_1": ["text_layer"],
+    }
+    rows = platform.rows("parsed_texts")
+    assert rows["sound_1"]["text_layer_distance"] == 0
+    assert rows["lying_1"]["doubt"] == 1
+    assert any("differ from the text layer" in says for says in rows["lying_1"]["doubts"])
     assert not any(plan.pages_at_most for name, plan in plans(platform).items() if name in READING)
+
+
+def test_what_was_taken_is_told_by_the_summary_the_package_the_room_and_the_release(platform: Platform):
+    layers(platform, "prefer")
+    platform.engines["embedding"] = HashedEmbedder()
+    assert platform.run().success
+    assert str(from_layers(platform.store, ["shard_00"])) == (
+        "text of 1 of 4 regions on 1 page taken from the text layers of PDFs"
+    )
+    corpus = kopub.open(platform.home)
+    assert {page.id: page.regions[0].origin for page in corpus.pages}["sound_1"] == "text_layer"
+    assert corpus.to_arrow("regions")["origin"].to_pylist().count("text_layer") == 1
+    release = kopub.open(platform.home / "release")
+    assert release.page("sound_1").regions == corpus.page("sound_1").regions
+    card = (platform.home / "release" / "README.md").read_text("utf-8")
+    assert "The text of 1 of the 4 regions is from the text layer of their PDF" in card
+    settings = platform.settings
+    searcher = Searcher(settings.store, ["shard_00"], HashedEmbedder(), "cpu", platform.home / "search")
+    room = Room(settings, searcher, corpus_check(settings.corpus.manifest, settings.store))
+    browser = TestClient(reading_room(room), base_url="http://127.0.0.1")
+    shown = {page_id: browser.get("/page", params={"id": page_id}).text for page_id in ("sound_1", "lying_1")}
+    assert "text from the PDF" in shown["sound_1"]
+    assert "1 of 1 regions is from the PDF" in shown["sound_1"]
+    assert "from the PDF" not in shown["lying_1"]
+
+
+def test_a_page_whose_samples_cannot_be_read_is_read_again_whole(platform: Platform):
+    layers(platform, "prefer")
+    platform.engines["recognition"] = reader(platform, lose="sound_1")
+    platform.make("ocr_results")
+    (region,) = platform.rows("ocr_results")["sound_1"]["regions"]
+    assert (region["state"], region["origin"]) == ("failed", "recognizer")
+
+
+def test_a_damaged_layer_costs_its_page_alone(tmp_path: Path):
+    made = Pdfs().make(pdf_at(tmp_path, text_pdf(sheet(written(*PRINTED), box=A5))), 0, 72)
+    stored = {"bad_1": "{}", "empty_1": '{"size":[0,0]}', "sound_1": made.text_layer, "text_1": "no JSON"}
+    source = tmp_path / "home" / "source"
+    source.mkdir(parents=True)
+    rows = [
+        {"id": page_id, "image": {"bytes": made.data}, "pdf_text_layer": layer} for page_id, layer in stored.items()
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), source / "pages.parquet")
+    platform = Platform(tmp_path / "home")
+    index(str(source), platform.home)
+    platform.engines["recognition"] = reader(platform)
+    platform.make(*READING)
+    assert texts(platform) == {page: SOUND if page == "sound_1" else f"read {page}" for page in stored}
+    reasons = {page_id: row["text_layer_reason"] for page_id, row in platform.rows("parsed_texts").items()}
+    assert reasons.pop("sound_1") is None
+    assert all(reason.startswith("it could not be read: it is damaged") for reason in reasons.values())
 
 
 def test_from_check_to_prefer_and_back_only_what_it_changes_is_stale(platform: Platform):
@@ -161,13 +251,13 @@ def test_the_ui_counts_sound_layers_and_lineage_and_diff_name_the_setting(platfo
     result = platform.run("parsed_texts")
     (made,) = result.asset_materializations_for_node("parsed_texts")
     counted: dict[str, Any] = {name: made.metadata[name].value for name in ("text_layers_sound", "text_layers_unsound")}
-    assert counted == {"text_layers_sound": 1, "text_layers_unsound": 1}
+    assert counted == {"text_layers_sound": 2, "text_layers_unsound": 1}
     shown = chain(platform.store, platform.settings.corpus, "page", "sound_1", "shard_00", None)
     parameters = {step["asset"]: step["parameters"] for step in shown["steps"]}
     assert parameters["parsed_texts"]["pdf.text_layer"] == "check"
     assert "pdf.text_layer" not in parameters["ocr_results"]
     assert about_layers(list(texts_by_shard(platform.settings.corpus.manifest, platform.store).values())) == [
-        "2 pages have a text layer, 1 a sound one; half of them differ from it in less than 82.9% of their letters",
+        "3 pages have a text layer, 2 a sound one; half of them differ from it in less than 86.6% of their letters",
         "unsound: some of its characters have no meaning, as of fonts without a Unicode map (1)",
     ]
     assert settings_changed({"pdf.text_layer": "check", "raw_pages": "1"}, {"raw_pages": "2"}) == [

@@ -1,5 +1,6 @@
 """The commands of the README, as a newcomer types them."""
 
+import json
 import os
 import re
 import subprocess
@@ -60,7 +61,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Path):
     indexed = run_anew(home, "kopub", "index", str(corpus))
     assert indexed.returncode == 0, indexed.stderr
-    assert f"{home}: 3 shards, 3 pages, 1 query" in indexed.stdout.splitlines()
+    assert f"{home}: 3 pages in 3 documents, 1 query" in indexed.stdout.splitlines()
     assert run(home, "kopub", "shards", "--range").stdout == "shard_00...shard_02\n"
 
     one = materialize(home, "*", "--partition", "shard_01")
@@ -88,7 +89,7 @@ def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("environment", "line"),
     [
-        ({"KOPUB_PROFILE": "cray"}, "KOPUB_PROFILE is 'cray'; choose one of"),
+        ({"KOPUB_PROFILE": "cray"}, "profile cray: there is no such profile; there are b200"),
         ({"KOPUB_LAYOUT__COLOUR": "red"}, "profile cpu: layout has no key 'colour'"),
     ],
     ids=["profile", "key"],
@@ -112,6 +113,9 @@ def test_before_anything_is_made_the_plan_says_what_it_will_take(home: Path):
     takes = r"about \d+ s for 12 pages, by what rows cost elsewhere"
     assert re.search(rf"^16 tables were never made. To make them: kopub run; {takes}$", planned.stdout, re.MULTILINE)
     assert "Nothing is stale" not in planned.stdout
+    served = json.loads(run(home, "kopub", "plan", "--json", "--profile", "l4").stdout)["run"]
+    assert served["seconds_to_start"] == 257, "of two servers and the layout model"
+    assert served["seconds"] > 257
 
 
 def test_what_was_lost_is_told_one_line_a_page_and_not_for_ever(home: Path, tmp_path: Path):
@@ -135,6 +139,17 @@ def test_an_error_steers_no_terminal(home: Path):
 def test_stopping_no_server_says_so(home: Path, tmp_path: Path):
     stopped = run(home, "kopub", "serve", "stop", KOPUB_RUNTIME=str(tmp_path))
     assert (stopped.returncode, stopped.stdout) == (0, "No model server runs.\n")
+
+
+def test_status_loads_neither_dagster_nor_pandas(home: Path):
+    """They take most of a second each; what status needs takes half of one."""
+    program = (
+        "import sys; sys.argv = ['kopub', 'status']; from kopub_cli.main import app; app(standalone_mode=False); "
+        "print({'dagster', 'pandas', 'torch', 'cv2'} & set(sys.modules))"
+    )
+    shown = run_anew(home, "python", "-c", program)
+    assert shown.stdout.endswith("set()\n"), shown.stdout + shown.stderr
+    assert "raw_pages" in shown.stdout
 
 
 def test_help_waits_for_no_library(home: Path):
@@ -164,3 +179,15 @@ def test_dg_launch(home: Path, corpus: Path):
     launched = run(home, "dg", "launch", "--assets", "raw_pages", "--partition", "shard_02")
     assert launched.returncode == 0, launched.stderr
     assert (home / "store" / "raw_pages" / "shard_02.parquet").exists()
+
+
+def test_a_damaged_history_of_dagster_is_one_line(home: Path):
+    assert run(home, "kopub", "run", "--asset", "raw_pages").returncode == 0
+    databases = list((home / "dagster").rglob("*.db"))
+    assert databases
+    for database in databases:
+        database.write_bytes(b"no database" * 100)
+    done = run(home, "kopub", "run", "--asset", "raw_pages")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: Dagster's history in {home / 'dagster'} cannot be used")

@@ -19,16 +19,17 @@ from kopub_assets.running.forecast import Forecast, Stage
 from kopub_cli.dagster_home import prepared
 from kopub_cli.display.run_display import RunDisplay
 from kopub_cli.make.run import run_assets
-from resources.config.configured import configured
 from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
+from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform
 from tests.support.processes import forked
 from tests.support.processes.commands import kopub
 from tests.support.sources.corpora import pages, write_corpus
+from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 KEYS = [f"shard_{number:02d}" for number in range(6)]
 
@@ -89,6 +90,16 @@ def test_what_is_loaded_before_a_first_row_says_nothing_of_the_others() -> None:
     forecast = Forecast([Stage("ocr", {"a": 100}, 1.0, False)])
     work(forecast.stages["ocr"], 3, 0.0, 1.0, more=60.0)
     assert forecast.remaining(63.0) == pytest.approx(97)
+
+
+def test_what_a_server_takes_to_start_is_counted_until_the_first_row() -> None:
+    stage = Stage("ocr", {"a": 100}, 1.0, True, seconds_to_start=120.0)
+    forecast = Forecast([stage, Stage("current", {"a": 0}, 1.0, True, seconds_to_start=60.0)])
+    assert (forecast.seconds_to_start, forecast.remaining(0.0)) == (120.0, 220.0)
+    stage.begin(10.0)
+    assert forecast.remaining(50.0) == pytest.approx(180)
+    stage.count("a", 110.0)
+    assert forecast.remaining(110.0) == pytest.approx(99)
 
 
 def test_a_shard_of_fuller_pages_takes_longer() -> None:
@@ -202,13 +213,13 @@ def test_everything_is_made_and_recorded(platform: Platform) -> None:
     assert platform.states("ocr_results", "shard_01") == {"b_1": State.OK}
     with dg.DagsterInstance.get() as instance:
         assert instance.get_materialized_partitions(dg.AssetKey("ocr_results")) == {"shard_00", "shard_01"}
-    assert "every table is current" in made(platform, "raw_pages", "layout_regions", "ocr_results")
+    assert made(platform, "raw_pages", "layout_regions", "ocr_results").startswith("nothing to compute; 3 pages: ")
 
 
 @pytest.mark.slow
 def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platform) -> None:
-    platform.engines["recognition"] = configured(
-        SlowReader, diary=str(platform.home / "recognition.diary"), prompt="read", die_on="a_2"
+    platform.engines["recognition"] = SlowReader(
+        diary=str(platform.home / "recognition.diary"), prompt="read", die_on="a_2"
     )
     out = io.StringIO()
     with pytest.raises(KopubError, match="1 shard failed; what was finished is kept"):
@@ -231,6 +242,35 @@ def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, m
         made(platform, asset, shards=shards)
 
 
+def test_ocr_and_text_layer_exclude_each_other(tmp_path: Path) -> None:
+    refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", "--ocr", "--text-layer")
+    assert (refused.returncode, refused.stderr) == (1, "Error: --ocr and --text-layer exclude each other: name one\n")
+
+
+@pytest.mark.slow
+def test_text_layers_are_taken_but_for_a_run_with_ocr(tmp_path: Path) -> None:
+    lines = ((72, 700, "Every page of a document ends in exactly one state"), (72, 680, "and nothing of it is lost."))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.pdf").write_bytes(text_pdf(sheet(written(*lines), box="0 0 595 842")))
+    make_dagster_home(tmp_path / "home" / ".dagster")
+    environment = {"KOPUB_HOME": str(tmp_path / "home"), "KOPUB_PDF__TEXT_LAYER": "check"}
+    only = ("--asset", "raw_pages", "--asset", "layout_regions", "--asset", "ocr_results")
+    store = ShardStore(url=str(tmp_path / "home" / "store"))
+
+    def origins() -> set[str]:
+        (row,) = store.read("ocr_results", "shard_00").to_pylist()
+        return {region["origin"] for region in row["regions"]}
+
+    taken = kopub(environment, "run", str(tmp_path / "source"), "--text-layer", *only)
+    assert "on 1 page taken from the text layers of PDFs" in taken.stdout, taken.stderr
+    assert origins() == {"text_layer"}
+    read = kopub(environment, "run", "--ocr", *only)
+    assert "taken from" not in read.stdout
+    assert "the next run takes text layers again" in read.stdout
+    assert origins() == {"recognizer"}
+    assert "pdf.text_layer null -> prefer" in kopub({"KOPUB_HOME": str(tmp_path / "home")}, "plan").stdout
+
+
 @pytest.mark.services
 def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
     write_corpus(tmp_path / "source", [pages("a_1")])
@@ -248,7 +288,7 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
     kept = (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns
     again = forked.run(["kopub", "run", "--asset", "raw_pages", "--asset", "layout_regions"], environment)
     assert again.returncode == 0, again.stderr
-    assert "raw_pages: 0 of 0 rows made" in again.stdout
+    assert "raw_pages" not in again.stdout
     assert (tmp_path / "home" / "store" / "raw_pages" / "shard_00.parquet").stat().st_mtime_ns == kept
 
 
@@ -269,7 +309,8 @@ def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
     for end in (reader, terminal):
         os.close(end)
     shares = [int(share) for share in re.findall(rb"(\d+)%, about", shown)]
-    assert (shares[0], shares[-1]) == (0, 100)
+    # Which shares are drawn depends on the machine's load; they begin before the end, and some lie between.
+    assert shares[0] < shares[-1] == 100, shares
     assert any(0 < share < 100 for share in shares), shares
     logs = (tmp_path / "home" / ".dagster" / "storage").rglob("compute_logs/*.out")
     assert not any("to go" in log.read_text() for log in logs)

@@ -87,7 +87,7 @@ def test_a_store_in_the_file_of_the_profile(tmp_path: Path):
     [
         ("KOPUB_STOR__URL", "x", "KOPUB_STOR__URL is no setting"),
         ("KOPUB_STORE__URL", "nosuch://x", "profile cpu: store.url: 'nosuch://x' has the unknown protocol"),
-        ("KOPUB_PROFILE", "cpuu", r"KOPUB_PROFILE is 'cpuu' \(did you mean cpu\?\)"),
+        ("KOPUB_PROFILE", "cpuu", r"profile cpuu: there is no such profile \(did you mean cpu\?\)"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, name: str, value: str, line: str):

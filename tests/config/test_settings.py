@@ -15,6 +15,7 @@ from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import LABELS
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
@@ -50,6 +51,27 @@ def test_the_profile_for_korean_reads_with_paddleocr_vl_and_its_pipeline_s_rules
     assert isinstance(other, PaddleOcrVlRecognizer)
     assert other.server.model == "PaddlePaddle/PaddleOCR-VL-1.6"
     assert other.recipe() != reader.recipe()
+
+
+@pytest.mark.parametrize("card", ["b200", "h200", "l4", "rtx4060", "rtx4090"])
+def test_a_reader_goes_on_the_profile_of_a_card_and_keeps_the_size_of_its_server(card: str):
+    own, other = (read_settings({"KOPUB_PROFILE": name}) for name in (card, f"{card}+paddleocr_vl"))
+    korean = read_settings({"KOPUB_PROFILE": "h200_korean"})
+    assert other.profile_name == f"{card}+paddleocr_vl"
+    assert isinstance(own.recognition, GlmOcrRecognizer)
+    assert isinstance(other.recognition, PaddleOcrVlRecognizer)
+    for field in ("max_num_seqs", "kv_cache_memory", "gpu_memory_utilization", "gpus", "replicas_per_gpu"):
+        assert getattr(other.recognition.server, field) == getattr(own.recognition.server, field), field
+    assert not other.recognition.server.env, "variables are of the model before"
+    assert other.recognition.recipe()["parameters"] == korean.recognition.recipe()["parameters"]
+    assert isinstance(own.layout, PPDocLayout)
+    assert isinstance(other.layout, PPDocLayout)
+    assert isinstance(korean.layout, PPDocLayout)
+    assert other.layout.batch_size == own.layout.batch_size
+    assert other.layout.containment == korean.layout.containment
+    assert other.embedding.recipe() == own.embedding.recipe()
+    same = read_settings({"KOPUB_PROFILE": f"{card}+glm_ocr"})
+    assert same.recognition.model_dump() == own.recognition.model_dump()
 
 
 def test_a_profile_says_what_differs_from_the_one_it_extends(load: Load, tmp_path: Path):

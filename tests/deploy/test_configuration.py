@@ -15,6 +15,7 @@ from resources.config import section_names
 from resources.config.environment import read_environment
 from resources.config.section_names import SECTIONS
 from resources.config.settings import ROOT
+from tests.support.installed import imported
 
 KUBERNETES = "1.32"
 VARIABLES = {
@@ -100,9 +101,9 @@ def _written(name: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [*FILES, "k8s"])
 def test_every_deployment_has_the_same_care_of_its_runs(name: str, tmp_path: Path):
-    pytest.importorskip(
-        {"ray": "dagster_ray", "k8s": "dagster_k8s", "postgres": "dagster_postgres"}.get(name, "dagster")
-    )
+    packages = {"ray": "dagster_ray", "k8s": "dagster_k8s", "postgres": "dagster_postgres"}
+    if name in packages:
+        imported(packages[name])
     written = _written(name, tmp_path)
     (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(written))
     settings: dict[str, Any] = dict(InstanceRef.from_dir(str(tmp_path)).settings)
@@ -118,8 +119,8 @@ def test_every_deployment_has_the_same_care_of_its_runs(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["postgres", "ray"])
 def test_the_address_of_postgres_names_the_driver_that_is_installed(name: str, tmp_path: Path):
-    psycopg2 = pytest.importorskip("psycopg2")
-    sqlalchemy = pytest.importorskip("sqlalchemy")
+    psycopg2 = imported("psycopg2")
+    sqlalchemy = imported("sqlalchemy")
     scheme = yaml.safe_load(FILES[name].read_text())["storage"]["postgres"]["postgres_db"]["scheme"]
     assert scheme == VALUES["postgresql"]["postgresqlScheme"]
     assert sqlalchemy.create_engine(f"{scheme}://u:p@localhost/d").dialect.dbapi is psycopg2
@@ -135,8 +136,8 @@ class _Kubernetes:
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, Any]:
     """The Job that a run of the chart becomes."""
-    dagster_k8s = pytest.importorskip("dagster_k8s", reason="the extra k8s is not installed")
-    client = pytest.importorskip("kubernetes.client")
+    dagster_k8s = imported("dagster_k8s")
+    client = imported("kubernetes.client")
     context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
     cluster = {"name": "k", "cluster": {"server": "http://localhost:1"}}
     kubeconfig = {"contexts": [context], "clusters": [cluster], "users": [{"name": "u", "user": {}}]}
@@ -155,7 +156,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_run_on_kubernetes_is_a_job_that_kubernetes_takes(job: dict[str, Any]):
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kubernetes_validate = imported("kubernetes_validate")
     kubernetes_validate.validate(job, KUBERNETES, strict=True)
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -173,7 +174,7 @@ def test_a_run_on_kubernetes_is_a_job_that_kubernetes_takes(job: dict[str, Any])
 
 
 def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
-    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kubernetes_validate = imported("kubernetes_validate")
     service, servers = yaml.safe_load_all((ROOT / "deploy" / "k8s" / "vllm.yaml").read_text())
     for manifest in (service, servers):
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)

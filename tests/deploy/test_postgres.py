@@ -10,18 +10,19 @@ import pytest
 from dagster import DagsterRunStatus as Status
 
 from tests.support.dagster.dagster_daemon import Daemon, with_status
+from tests.support.installed import NO_POSTGRES, imported
 from tests.support.servers import postgres
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.services,
-    pytest.mark.skipif(postgres.programs() is None, reason="Postgres is not installed (Debian: postgresql)"),
+    pytest.mark.skipif(postgres.programs() is None, reason=NO_POSTGRES),
 ]
 
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
-    pytest.importorskip("dagster_postgres", reason="the extra postgres is not installed")
+    imported("dagster_postgres")
     with postgres.postgres() as variables:
         environment = {"WAITING_RUNS": str(tmp_path), **variables}
         daemon = Daemon(tmp_path, "postgres", "tests.support.dagster.waiting_assets", environment)

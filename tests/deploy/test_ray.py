@@ -22,6 +22,7 @@ from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status
 from tests.support.dagster.ray_platform import GO, READ_FIRST, definitions_at, platform_of
 from tests.support.harness import STANDARD
+from tests.support.installed import NO_POSTGRES, imported
 from tests.support.servers import postgres
 from tests.support.servers.buckets import bucket
 from tests.support.servers.ray_cluster import Cluster, cluster
@@ -30,7 +31,7 @@ from tests.support.sources.corpora import pages, query, write_corpus
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.services,
-    pytest.mark.skipif(postgres.programs() is None, reason="Postgres is not installed (Debian: postgresql)"),
+    pytest.mark.skipif(postgres.programs() is None, reason=NO_POSTGRES),
 ]
 
 SHARDS = [f"shard_{number:02d}" for number in range(8)]
@@ -47,7 +48,7 @@ def _small(written: dict[str, Any]) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("dagster_ray", reason="the extra ray is not installed")
+    imported("dagster_ray")
     home = tmp_path / "home"
     corpus = [pages(*(f"{shard}_{page}" for page in range(PAGES))) for shard in SHARDS]
     index(str(write_corpus(tmp_path / "source", corpus, [query("q1", "무엇인가?", "shard_00_1")])), home)

@@ -162,7 +162,7 @@ def test_every_kind_of_change_is_found(platform: Platform, kopub: Callable[..., 
 
     shown = kopub("shard_00").stdout
     assert "1 of 2 pages differ" in shown
-    assert "1 added, 1 removed, 1 moved, 1 relabelled, 1 read otherwise" in shown
+    assert "1 added, 1 removed, 1 moved, 1 relabelled, 1 with changed text" in shown
 
 
 def test_a_region_cut_in_two_loses_no_text_of_its_page(platform: Platform, kopub: Callable[..., Result]):
@@ -249,7 +249,7 @@ def test_while_an_upgrade_is_under_way_what_is_left_of_the_old_tables_belongs_to
         (("shard_00",), "shard_00 has no older version: nothing was replaced, or store.keep_versions is 0"),
         (("shard_00@beef",), "shard_00 has no version 'beef': say current, previous or one that is kept: none"),
         (("shard_00", "shard_01"), "shard_00 and shard_01 are two shards: name two versions of one"),
-        (("shard_07",), "there is no shard_07: the corpus has shard_00 to shard_00"),
+        (("shard_07",), "there is no shard_07: `kopub shards` lists those there are"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

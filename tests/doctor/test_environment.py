@@ -21,6 +21,7 @@ from resources.doctor.gpu_probe import driver
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.vllm.served_engine import ServedEngine
 from resources.vllm.server import VLLMServer
+from tests.doubles.nvml_double import GIB, NvmlDouble
 
 TORCH = """
 __version__ = "2.13.0+cu130"
@@ -64,6 +65,7 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doctor]:
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+    NvmlDouble(driver=False).install(monkeypatch)
 
     def run(*arguments: str, **environment: str) -> Result:
         load_settings.cache_clear()
@@ -81,6 +83,23 @@ def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
     checks = {finding["check"] for finding in shown["findings"]}
     assert {"python", "home", "store", "disk", "open files", "recognition"} <= checks
     assert not checks & {"gpu", "compiler", "hub", "shared memory"}
+
+
+@pytest.mark.parametrize(
+    ("model", "gib", "profiles"),
+    [
+        ("NVIDIA H200", 140.4, ["h200", "h200_korean"]),
+        ("NVIDIA B200", 178, ["b200"]),
+        ("NVIDIA L4", 22.5, ["l4"]),
+        ("NVIDIA L40S", 45, ["l4"]),
+        ("NVIDIA GeForce RTX 4090", 24, ["rtx4090"]),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, ["rtx4060"]),
+        ("NVIDIA GeForce RTX 4060 Ti", 16, ["rtx4060"]),
+        ("NVIDIA GeForce GTX 1650", 4, []),
+    ],
+)
+def test_the_profile_of_a_card_fits_its_name_or_else_its_memory(model: str, gib: float, profiles: list[str]) -> None:
+    assert [each.name for each in gpus.fitting_profiles(model, int(gib * GIB))] == profiles
 
 
 def test_lines_for_people_have_the_level_first(doctor: Doctor) -> None:
@@ -115,7 +134,7 @@ def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
     none = gpus.visible_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
     for found in (cpu, none):
         assert found.level is Level.PROBLEM
-        assert ".[gpu]" in found.do
+        assert "make setup GPU=1" in found.do
 
 
 def test_a_torch_that_dies_is_told_too(torch: Torch) -> None:
@@ -281,8 +300,8 @@ def test_a_vllm_that_is_not_installed_or_of_another_release(tmp_path: Path, monk
     monkeypatch.setenv("PATH", str(tmp_path))
     server = VLLMServer(model=str(tmp_path), version="0.32.0")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    (missing,) = servers.programs({"recognition": Served(server=server)})
-    assert "vllm is not installed here" in missing.says
+    assert list(servers.programs({"recognition": Served(server=server)})) == [], "its engine says so, once"
+    assert Served(server=server).lacks()[0].startswith("vllm is not installed: type `make setup GPU=1`")
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     os.chmod(tmp_path / "vllm", 0o755)
     monkeypatch.setattr(servers.importlib.metadata, "version", lambda name: "0.31.2+cu130")

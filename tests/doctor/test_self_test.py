@@ -15,7 +15,6 @@ from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from resources.doctor.finding import Finding, Level
 from resources.doctor.measures import character_error_rate
 from resources.doctor.samples import Samples, read_samples
@@ -128,7 +127,7 @@ READ = "raw_pages,layout_regions,ocr_results"
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
     platform = Platform.of(tmp_path / "home", [pages("a_1")])
-    platform.engines["recognition"] = configured(KnownReader, rubbish=RUBBISH)
+    platform.engines["recognition"] = KnownReader(rubbish=RUBBISH)
     return platform
 
 
@@ -146,7 +145,7 @@ def test_a_run_refuses_an_engine_that_reads_rubbish_unless_there_is_a_reason(pla
     assert platform.run(READ, launchpad={"gates": {"self_test_override": "a trial"}}).success
     platform.engines["gates"] = Gates(self_test_override="a trial")
     assert platform.run(READ).success
-    platform.engines = {"recognition": configured(KnownReader, known=TEXTS)}
+    platform.engines = {"recognition": KnownReader(known=TEXTS)}
     assert platform.run(READ).success, "another recipe is another engine"
 
 

@@ -1,16 +1,19 @@
 """Documents as DoclingDocuments: they validate, and hold every region with its place."""
 
-import sys
+# docling-core offers its types in this package without listing them there.
+# pyright: reportPrivateImportUsage=false
+
+import re
 from pathlib import Path
 
 import pytest
+from docling_core.types import doc as docling
+from markdown_it import MarkdownIt
 
 from resources.documents_out.folder import write_documents
-from resources.errors import ConfigError
+from resources.figures.notes import FigureNote
 from resources.states import State
 from tests.support.sources.documents import HEIGHT, WIDTH, DocumentTables, PageRow, Printed
-
-docling = pytest.importorskip("docling_core.types.doc")
 
 TABLE = '<table><tr><th rowspan="2">구분</th><th>값</th></tr><tr><td>1,000</td></tr></table>'
 HEAD = (100, 30, 900, 45)
@@ -34,10 +37,20 @@ PAGES = [
 ]  # fmt: skip
 
 
+def note(page_id: str, index: int) -> FigureNote | None:
+    """Of the image, the chart and the table."""
+    said = {
+        5: FigureNote("a", State.OK, None, "molecule", "그림 설명", ("벤젠", "고리"), None, "c1ccccc1"),
+        7: FigureNote("a", State.OK, None, "bar_chart", "매출 추이", data_html=TABLE),
+        9: FigureNote("a", State.OK, None, "table", "현황 요약", ("현황",)),
+    }
+    return said.get(index) if page_id == "a_1" else None
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("docling")
-    write_documents(DocumentTables(s=PAGES), ["s"], out, ["docling"], lambda page_id, index: f"그림 설명 {index}")
+    write_documents(DocumentTables(s=PAGES), ["s"], out, ["docling"], note)
     return docling.DoclingDocument.model_validate_json((out / "보고서.json").read_text("utf-8"))
 
 
@@ -62,11 +75,29 @@ def test_captions_pictures_and_spans(made) -> None:
         "보고서.pictures/1-5.jpg",
         "보고서.pictures/1-7.jpg",
     ]
-    assert made.pictures[0].meta.description.text == "그림 설명 5"
     assert made.tables[0].caption_text(made) == "표 1. 현황"
     cell, value, number = made.tables[0].data.table_cells
     assert (cell.text, cell.row_span, cell.column_header, value.text) == ("구분", 2, True, "값")
     assert (number.text, number.start_row_offset_idx, number.start_col_offset_idx) == ("1,000", 1, 1)
+
+
+def test_what_a_model_noted_is_in_the_meta_of_the_picture_or_table(made) -> None:
+    molecule, chart = (picture.meta for picture in made.pictures)
+    assert (molecule.description.text, molecule.keywords.values) == ("그림 설명", ["벤젠", "고리"])
+    assert (molecule.classification.predictions[0].class_name, molecule.molecule.smi) == ("molecule", "c1ccccc1")
+    assert (chart.classification.predictions[0].class_name, chart.description.text) == ("bar_chart", "매출 추이")
+    assert [cell.text for cell in chart.tabular_chart.chart_data.table_cells] == ["구분", "값", "1,000"]
+    table = made.tables[0].meta
+    assert (table.description.text, table.keywords.values) == ("현황 요약", ["현황"])
+
+
+def test_a_printed_link_to_a_script_is_no_link_in_its_markdown(tmp_path: Path) -> None:
+    printed = "[click](javascript:alert(1)) [site](https://example.com)"
+    rows = [PageRow("a_1", "a", 1, [Printed("text", printed), Printed("doc_title", printed)])]
+    write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["docling"])
+    read = docling.DoclingDocument.model_validate_json((tmp_path / "a.json").read_text("utf-8"))
+    html = MarkdownIt("commonmark").render(read.export_to_markdown())
+    assert re.findall(r'href="([^"]*)"', html) == ["https://example.com"] * 2
 
 
 def test_heads_are_furniture_and_what_is_lost_is_said(made) -> None:
@@ -99,11 +130,3 @@ def test_a_paragraph_that_goes_on_has_both_places(tmp_path: Path) -> None:
         (2, "종류를 지원한다."),
     ]
     assert (tmp_path / "a.md").is_file()
-
-
-def test_without_docling_core_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "docling_core", None)
-    monkeypatch.setitem(sys.modules, "docling_core.types.doc", None)
-    with pytest.raises(ConfigError, match=r"pip install 'kopub\[docling\]'"):
-        write_documents(DocumentTables(s=PAGES), ["s"], tmp_path / "out", ["docling"])
-    assert not (tmp_path / "out").exists()

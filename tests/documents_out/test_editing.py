@@ -222,10 +222,10 @@ def test_empty_cells_stay_empty_and_spans_stay() -> None:
 @pytest.mark.parametrize(
     ("body", "note", "tied"),
     [
-        ("정의4)가 있다.", "4) 한글 정의", "정의[^1-4]가 있다.\n\n[^1-4]: 한글 정의"),
-        ("정의<sup>4</sup>가 있다.", "4 한글 정의", "정의[^1-4]가 있다.\n\n[^1-4]: 한글 정의"),
-        ("정의$^{4}$가 있다.", "$^{4}$ 한글 정의", "정의[^1-4]가 있다.\n\n[^1-4]: 한글 정의"),
-        ("정의*가 있다.", "* 한글 정의", "정의[^1-s]가 있다.\n\n[^1-s]: 한글 정의"),
+        ("정의4)가 있다.", "4) 한글 정의", "정의[^4]가 있다.\n\n[^4]: 한글 정의"),
+        ("정의<sup>4</sup>가 있다.", "4 한글 정의", "정의[^4]가 있다.\n\n[^4]: 한글 정의"),
+        ("정의$^{4}$가 있다.", "$^{4}$ 한글 정의", "정의[^4]가 있다.\n\n[^4]: 한글 정의"),
+        ("정의*가 있다.", "* 한글 정의", "정의[^s]가 있다.\n\n[^s]: 한글 정의"),
         ("정의 4가 있다.", "4) 한글 정의", "정의 4가 있다.\n\n4) 한글 정의"),
         ("정의4)와 뜻4)가 있다.", "4) 한글 정의", "정의4)와 뜻4)가 있다.\n\n4) 한글 정의"),
     ],
@@ -233,6 +233,40 @@ def test_empty_cells_stay_empty_and_spans_stay() -> None:
 def test_a_note_is_tied_to_the_one_place_that_refers_to_it(body: str, note: str, tied: str) -> None:
     of = document([Printed("text", body), Printed("footnote", note, LAST)])
     assert markdown(of).endswith(tied)
+
+
+def test_every_note_of_a_page_is_tied_to_the_place_with_its_number() -> None:
+    body = "본문<sup>71</sup>과 뜻<sup>72)</sup>, 그리고 값$^{73}$의 x<sup>2</sup>이며 끝⁷⁴."
+    notes = "71) 첫째 각주\n이어지는 줄\n72) 둘째 각주\n73) 셋째\n74) 넷째"
+    of = document([Printed("text", body), Printed("footnote", notes, LAST)])
+    assert markdown(of).partition("\n\n")[2] == (
+        "본문[^71]과 뜻[^72], 그리고 값[^73]의 x<sup>2</sup>이며 끝[^74].\n\n[^71]: 첫째 각주  \n이어지는 줄\n\n"
+        "[^72]: 둘째 각주\n\n[^73]: 셋째\n\n[^74]: 넷째"
+    )
+
+
+def test_a_superscript_of_several_numbers_is_tied_to_all_of_them_or_to_none() -> None:
+    of = document([Printed("text", "본문<sup>1, 2)</sup>이다."), Printed("footnote", "1) 가\n2) 나", LAST)])
+    assert markdown(of).endswith("본문[^1][^2]이다.\n\n[^1]: 가\n\n[^2]: 나")
+    of = document([Printed("text", "본문<sup>1,3</sup>이다."), Printed("footnote", "1) 가\n2) 나", LAST)])
+    assert markdown(of).endswith("본문<sup>1,3</sup>이다.\n\n1) 가\n\n2) 나")
+
+
+def test_an_exponent_is_no_reference_and_hides_none() -> None:
+    of = document([Printed("text", "넓이 30m<sup>2</sup>는 뜻<sup>2</sup>이다."), Printed("footnote", "2) 나", LAST)])
+    assert markdown(of).endswith("30m<sup>2</sup>는 뜻[^2]이다.\n\n[^2]: 나")
+
+
+def test_notes_of_one_number_on_two_pages_have_the_number_of_the_page_in_their_mark() -> None:
+    page = [Printed("text", "본문<sup>1</sup>이다."), Printed("footnote", "1) 각주이다.", LAST)]
+    written = markdown(document(page, page))
+    assert [mark in written for mark in ("[^1-1]: 각주", "[^2-1]: 각주", "[^1]")] == [True, True, False]
+
+
+def test_a_line_of_a_note_that_begins_with_another_number_begins_no_note() -> None:
+    of = document([Printed("text", "뜻1)이다."), Printed("footnote", "1) 지난\n10 년 동안\n2) 나", LAST)])
+    notes = [block.text for block in edited(of).blocks if block.kind is Kind.FOOTNOTE]
+    assert notes == ["1) 지난\n10 년 동안", "2) 나"]
 
 
 def test_a_formula_has_its_number_and_a_title_no_markup() -> None:

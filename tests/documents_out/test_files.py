@@ -1,12 +1,17 @@
 """Documents in a folder: one file each, under a safe name, whole, and the same when they are written again."""
 
+import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from resources.documents_out.file_names import file_names
 from resources.documents_out.folder import MARKER, write_documents
+from resources.documents_out.markdown_file import MarkdownOptions
 from resources.errors import StoreError
+from resources.figures.notes import FigureNote
 from resources.states import State
 from tests.support.released import contents
 from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
@@ -149,8 +154,89 @@ def test_tables_that_do_not_belong_together_are_one_line(tmp_path: Path) -> None
 
 
 def test_a_note_about_a_picture_is_its_alternative_text(tmp_path: Path) -> None:
-    def note(page_id: str, index: int) -> str:
-        return f"막대 [그래프] {page_id} {index}"
+    def note(page_id: str, index: int) -> FigureNote:
+        return FigureNote("", State.OK, description=f"막대 [그래프] {page_id} {index}")
 
     write_documents(DocumentTables(s=[page(1, "a.pdf", PICTURE)]), ["s"], tmp_path, ["markdown"], note)
     assert "![막대 \\[그래프\\] a.pdf_1 0](a.pictures/1-0.jpg)" in (tmp_path / "a.md").read_text("utf-8")
+
+
+def test_notes_are_below_their_pictures_and_tables_when_they_are_asked_for(tmp_path: Path) -> None:
+    data = "<table><tr><td>2023</td><td>5 <script></td></tr></table>"
+    notes = {
+        0: FigureNote("", State.OK, None, "bar_chart", "매출이\n는다 <b>.", ("매출", "분기"), data),
+        1: FigureNote("", State.OK, None, "table", "현황 요약"),
+    }
+    rows = [page(1, "a.pdf", PICTURE, Printed("table", "<table><tr><td>가</td></tr></table>"))]
+
+    def written(options: MarkdownOptions) -> str:
+        reader = DocumentTables(s=rows)
+        write_documents(reader, ["s"], tmp_path, ["markdown"], lambda _, index: notes[index], markdown=options)
+        return (tmp_path / "a.md").read_text("utf-8").partition("-->\n\n<!-- page 1 -->\n\n")[2]
+
+    assert written(MarkdownOptions(notes=True)) == (
+        "![매출이 는다 <b>.](a.pictures/1-0.jpg)\n\n"
+        "> **By a model (bar chart):** 매출이 는다 &lt;b>.\n>\n> Keywords: 매출, 분기\n>\n"
+        "> <table><tr><td>2023</td><td>5 &lt;script&gt;</td></tr></table>\n\n"
+        "<table>\n<tr><td>가</td></tr>\n</table>\n\n> **By a model (table):** 현황 요약\n"
+    )
+    assert "By a model" not in written(MarkdownOptions())
+
+
+FULL = "데비안 설치 프로그램은 임베디드 장치와 노트북 컴퓨터와 데스크톱 컴퓨터 등 여러가지"
+
+
+def test_page_marks_are_lines_between_blocks_from_the_second_page_on(tmp_path: Path) -> None:
+    rows = [
+        page(1, "a.pdf", Printed("text", FULL, (100, 800, 900, 900))),
+        page(2, "a.pdf", Printed("text", "종류를 지원한다.", (100, 80, 900, 180)), Printed("text", "다음.")),
+        PageRow("a_3", "a.pdf", 3, state=State.FAILED, reason="no answer"),
+    ]
+    write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown"], markdown=MarkdownOptions(page_marks=True))
+    assert (tmp_path / "a.md").read_text("utf-8") == (
+        f"<!-- a.pdf: 3 pages -->\n\n<!-- page 1 -->\n\n{FULL} <!-- page 2 -->종류를 지원한다.\n\n"
+        "----- Page 2 -----\n\n다음.\n\n<!-- page 3: failed: no answer -->\n\n----- Page 3 -----\n\n"
+        "> Page 3 could not be read (failed): no answer\n"
+    )
+
+
+def test_pictures_of_whole_pages_lie_with_the_others_and_go_when_they_are_not_asked_for(tmp_path: Path) -> None:
+    @contextmanager
+    def opened(shard: str):  # type: ignore[no-untyped-def]
+        yield lambda page_id: None if page_id == "a.pdf_2" else jpeg()
+
+    rows = [page(1, "a.pdf", PICTURE), page(2)]
+    done = write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown", "docling"], images=opened)
+    assert (done.pictures, done.page_images) == (1, 1)
+    assert {path.name for path in (tmp_path / "a.pictures").iterdir()} == {"1-0.jpg", "page-1.jpg"}
+    assert '"uri": "a.pictures/page-1.jpg"' in (tmp_path / "a.json").read_text("utf-8")
+    write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown", "docling"])
+    assert {path.name for path in (tmp_path / "a.pictures").iterdir()} == {"1-0.jpg"}
+
+
+LIVE = [
+    "[a](javascript:alert(1))", "![a](file:///etc/passwd)", "[a](data:text/html,<b>)", "[a](VBScript:x)",
+    "[a](java&#115;cript:x)", "[a](javascript&colon;x)", "[a](javascript\\:x)", "[a](<java\tscript:x>)",
+    "[a](&Tab;javascript:x)", "[a](\njavascript:x)", "[a]: javascript:x", "[a]:\nfile:///x", "[b [a](file:x)](file:y)",
+    "[a\\\\](javascript:x)", "<javascript:alert(1)>", "[a](\u200bjavascript:x)", "`a` [a](intent:x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "label", ["text", "doc_title", "footnote", "figure_title", "table", "header", "display_formula"]
+)
+def test_no_text_that_was_read_links_to_a_script_or_a_file(tmp_path: Path, label: str) -> None:
+    rows = [page(at, "a.pdf", Printed(label, f"{text}\n\n[a]")) for at, text in enumerate(LIVE, 1)]
+    rows.append(page(99, "a.pdf", Printed("text", "[site](https://example.com) [mail](mailto:a@b.kr) [page](b.md#x)")))
+    text = write(tmp_path, s=rows)["a.md"]
+    renderer = MarkdownIt("commonmark")
+    renderer.validateLink = lambda url: True
+    links = re.findall(r'(?:href|src)="([^"]*)"', renderer.render(text))
+    assert links == ["https://example.com", "mailto:a@b.kr", "b.md#x"]
+
+
+def test_reasons_name_no_folder_of_the_machine(tmp_path: Path) -> None:
+    why = "cannot identify image file '/home/me/scans/page 1.png'"
+    text = write(tmp_path, s=[PageRow("a_1", "a.pdf", 1, state=State.QUARANTINED, reason=why)])["a.md"]
+    assert "cannot identify image file 'page 1.png'" in text
+    assert "/home" not in text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from resources.code_version import CodeVersion
 from resources.embedding.base import Embedder
@@ -70,13 +71,14 @@ class OneRegionLayout(LayoutDetector):
 class SlowReader(Recognizer):
     """Reads the id of a page from its regions, after `seconds`; notes the page when it is done.
 
-    The last region of the page `lose` cannot be read.
+    From the pages in `says` it reads what stands there. The last region of the page `lose` cannot be read.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.slow_reader", {1: "a double"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "took", "die_on", "lose"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "took", "die_on", "lose", "says"})
 
     diary: str
+    says: dict[str, str] = Field(default={})
     seconds: float = 0.0
     took: float = 0.0
     die_on: str = ""
@@ -91,7 +93,7 @@ class SlowReader(Recognizer):
             if page.page_id == self.die_on:
                 raise EngineError("the engine is out of order; repair it and run again")
             Diary(self.diary).note(page.page_id)
-            said = f"{self.prompt} {page.page_id}"
+            said = self.says.get(page.page_id, f"{self.prompt} {page.page_id}")
             texts = tuple(RegionText(r.index, r.label, said, seconds=self.took) for r in regions)
             if page.page_id != self.lose:
                 yield PageReading(page.page_id, State.OK, None, texts)

@@ -16,12 +16,18 @@ class NVMLError(Exception):
 
 @dataclass
 class CardDouble:
-    """One card: percent busy, bytes in use, millijoules used so far (None: it does not tell), and its UUID."""
+    """One card: percent of its time busy and busy with memory, bytes in use, millijoules used so far, and its UUID.
+
+    One whose `millijoules` are None does not tell.
+    """
 
     busy: int = 0
+    memory_busy: int = 0
     used: int = 0
     millijoules: int | None = 0
     uuid: str = "GPU-0"
+    model: str = "NVIDIA Double"
+    total: int = 80 * GIB
     joules_each_reading: float = 0.0
     readings: int = 0
 
@@ -60,16 +66,16 @@ class NvmlDouble:
         return next(card for card in self.cards if card.uuid == uuid)
 
     def nvmlDeviceGetName(self, handle: CardDouble) -> str:
-        return "NVIDIA Double"
+        return handle.model
 
     def nvmlDeviceGetMemoryInfo(self, handle: CardDouble, version: Any = None) -> SimpleNamespace:
-        return SimpleNamespace(total=80 * GIB, used=handle.used, free=80 * GIB - handle.used)
+        return SimpleNamespace(total=handle.total, used=handle.used, free=handle.total - handle.used)
 
     def nvmlDeviceGetUtilizationRates(self, handle: CardDouble) -> SimpleNamespace:
         handle.readings += 1
         if self.fails_after is not None and handle.readings > self.fails_after:
             raise NVMLError("GPU is lost")
-        return SimpleNamespace(gpu=handle.busy, memory=0)
+        return SimpleNamespace(gpu=handle.busy, memory=handle.memory_busy)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: CardDouble) -> int:
         if handle.millijoules is None:

@@ -23,11 +23,12 @@ from tests.doubles.engines import SlowReader
 from tests.doubles.vector_double import Request, VectorDouble, embedder, embedder_at, sound
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 from tests.support.harness import Platform, failure
+from tests.support.installed import imported
 from tests.support.servers.stub_server import until
 from tests.support.sources.corpora import page_image
 
-pytest.importorskip("torch", reason="pages are resized with PyTorch")
-pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
+imported("torch")
+imported("tokenizers")
 pytestmark = pytest.mark.services
 
 BEFORE = "raw_pages,layout_regions,ocr_results,parsed_texts"

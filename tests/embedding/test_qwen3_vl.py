@@ -22,7 +22,7 @@ from resources.embedding.qwen3_vl.chunking import Chunker, read_ahead
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.embedding.qwen3_vl.embedding_requests import image_request
 from resources.embedding.qwen3_vl.page_images import MAX_ASPECT, PATCH, page_image
-from resources.errors import EngineError, UndecodableImage
+from resources.errors import EngineError, HubError, UndecodableImage
 from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
 from resources.states import State
@@ -41,9 +41,10 @@ from tests.doubles.vector_double import (
     vector_of,
 )
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
+from tests.support.installed import imported
 
-pytest.importorskip("torch", reason="pages are resized with PyTorch")
-pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
+imported("torch")
+imported("tokenizers")
 
 MOST = MOST_TOKENS * PATCH**2
 
@@ -232,7 +233,7 @@ def test_a_tokenizer_that_is_not_to_be_had_is_one_line(tmp_path: Path, monkeypat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     hub = VLLMServer(model="org/model", revision="0" * 40, **external)
-    with pytest.raises(EngineError, match="tokenizer of org/model cannot be had from the Hub") as caught:
+    with pytest.raises(HubError, match="org/model at 00000000: HF_HUB_OFFLINE") as caught:
         list(Qwen3VLEmbedder(server=hub).embed_texts([("a", "글")]))
     assert "\n" not in str(caught.value)
     damaged = tmp_path / "tokenizer.json"

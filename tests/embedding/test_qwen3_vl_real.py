@@ -14,9 +14,9 @@ from resources.embedding.embeddings import Embedding
 from resources.embedding.qwen3_vl import transformers_vectors
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.figures.figure import FigurePicture
-from resources.figures.harmless import harmless
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
+from resources.printable import harmless
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl

@@ -19,11 +19,12 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 from tests.support.harness import Platform
+from tests.support.installed import imported
 from tests.support.servers.stub_server import until
 from tests.support.sources import corpora
 
-pytest.importorskip("torch", reason="pages are resized with PyTorch")
-pytest.importorskip("tokenizers", reason="texts are counted with the model's tokenizer")
+imported("torch")
+imported("tokenizers")
 pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")]
 
 STUB = [sys.executable, str(Path(__file__).parents[1] / "doubles" / "stub_vllm.py")]

@@ -253,6 +253,26 @@ def test_the_worst_sample_comes_first_and_two_runs_stand_side_by_side(
     assert "failed: asked to fail" in html
 
 
+def test_the_page_of_two_runs_holds_the_paired_difference_that_decides(
+    platform: Platform, answers: Path, tmp_path: Path
+):
+    write_pages(answers, 7)
+    good = evaluated(platform, answers)
+    bad = evaluated(platform, answers, profile_name="worse", recognition=reader(platform, answers, wrong=5))
+    change = changes_between(good.run.table, bad.run.table)["texts", "cer", "all"]
+    assert change.low > 0
+    write_page(tmp_path / "page.html", KnownAnswers(_benchmark(answers), 7), [good, bad], 1)
+    html = (tmp_path / "page.html").read_text()
+    interval = f"{change.low:+.4f} to {change.high:+.4f}"
+    assert f'<td class="number alarm">{interval}</td>' in html
+    verdict = f"cer: worse is worse than cpu ({change.change:+.4f}, 95 % interval {interval}, paired over 7 samples)"
+    assert f'<p class="alarm">{verdict}</p>' in html
+    write_page(tmp_path / "page.html", KnownAnswers(_benchmark(answers), 7), [bad, good], 1)
+    assert "cer: cpu is better than worse (-" in (tmp_path / "page.html").read_text()
+    write_page(tmp_path / "page.html", KnownAnswers(_benchmark(answers), 7), [good], 1)
+    assert "change from" not in (tmp_path / "page.html").read_text()
+
+
 def test_the_page_of_1355_samples_is_light():
     text = "가나다라 마바사 " * 200
     samples = [Sample(f"p_{at}", f"p_{at}", None, {}, PageText(text)) for at in range(1355)]

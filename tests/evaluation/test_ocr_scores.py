@@ -9,7 +9,6 @@ import pytest
 
 from kopub_cli.display.score_lines import reading_lines
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import PageText
 from resources.evaluation.runs.gold_file import KnownAnswers, read_gold, write_gold
@@ -91,7 +90,7 @@ def test_a_second_run_computes_nothing(platform: Platform):
 def test_a_drop_stays_a_drop_until_it_is_accepted(platform: Platform):
     upgrade(platform, wrong=2)
     assert not passed(upgrade(platform, wrong=3))
-    platform.engines["gates"] = configured(Gates, override="known")
+    platform.engines["gates"] = Gates(override="known")
     upgrade(platform, wrong=3)
     platform.engines["gates"] = Gates()
     assert passed(upgrade(platform, wrong=3, blank="  "))
@@ -115,7 +114,8 @@ def test_other_gold_is_not_compared(platform: Platform):
 def test_status_says_how_well_pages_are_read(platform: Platform):
     lines, drops = reading_lines(platform.settings, lambda asset, shard: True)
     assert lines == [
-        f"reading  texts cer 0.000 of {COUNT} samples, 0 not read; texts bag_f1 1.000 of {COUNT} samples, 0 not read"
+        f"reading  texts: cer 0.000 over {COUNT} samples",
+        f"reading  texts: bag_f1 1.000 over {COUNT} samples",
     ]
     assert drops == []
     upgrade(platform, wrong=2)

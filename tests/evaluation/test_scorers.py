@@ -21,6 +21,7 @@ from resources.evaluation.scorers.omnidocbench import (
     whole,
 )
 from resources.evaluation.scorers.table_tree import teds
+from tests.support.installed import imported
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"
 TABLE = f"<html><body><table>{ROWS}</table></body></html>"
@@ -141,7 +142,7 @@ class TestLayout:
         assert find([], [Block("text", (0, 0, 1, 1))]).f1 == 0.0
 
     def test_average_precision_without_regions_or_gold(self):
-        pytest.importorskip("pycocotools")
+        imported("pycocotools")
         assert coco_map([[self.HALF[0]]], [[]])["map"] == 0.0
         assert coco_map([[]], [[self.HALF[0]]]) == {}
 

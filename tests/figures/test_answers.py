@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from resources.figures.chat.answers import judge
 from resources.figures.chat.prompts import SCHEMA, prompt
 from resources.figures.deepseek import answers as deepseek
-from resources.figures.judged import Judged, Problem, language_of
-from resources.figures.smiles import smiles_of
+from resources.figures.judged import Judged, Problem, language_of, smiles_of
 from resources.recognition.vlm.chat_requests import Answer
 from tests.doubles import figure_chat as double
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from resources.config.places import PROFILES
-from resources.config.profile_files import profile_path, read_profile
+from resources.config.profile_files import find_profile, read_profile
 from resources.config.settings import Settings
 from resources.figures.chat.noter import ChatNoter
 
@@ -16,7 +16,7 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
 
 @pytest.mark.parametrize("profile", ["h200", "rtx4090"])
 def test_the_sections_of_the_document_fit_a_profile(profile: str, tmp_path: Path) -> None:
-    written = read_profile(profile_path(profile))
+    written = find_profile(profile).sections
     for block in re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL):
         written |= yaml.safe_load(block)
     settings = Settings.of(tmp_path, written, profile)

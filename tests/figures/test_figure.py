@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.figures.figure import page_figures
-from resources.figures.harmless import harmless
-from resources.figures.notes_text import notes_text
+from resources.figures.notes import notes_text
+from resources.printable import harmless
 
 Box = tuple[int, int, int, int]
 

@@ -9,6 +9,7 @@ import dagster as dg
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from kopub_assets.graph import GRAPH
@@ -17,17 +18,15 @@ from kopub_cli.display.profiled import stages_to_run
 from kopub_cli.make.plan import planned
 from kopub_cli.make.run import run_assets
 from resources.code_version import CodeVersion
-from resources.config.configured import configured
+from resources.config.choices.figures import Figures
 from resources.config.settings import Settings
 from resources.diff.compare import compare
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.errors import ConfigError, EngineError, KopubError
 from resources.figures.base import FigureNoter
-from resources.figures.choices import Figures
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
-from resources.figures.of_shard import figures_of_shard
+from resources.figures.notes import FigureNote, sound_notes
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
@@ -50,11 +49,15 @@ CAPTIONS = {"a_1": "그림 1. 전력 사용량", "a_2": "그림 2. 예산", "b_1
 
 
 class FigureLayout(LayoutDetector):
-    """Every page has a chart with a caption above it, a small picture and a text; `plain` pages have the text alone."""
+    """Every page has a chart with a caption above it, a small picture and a text; `plain` pages have the text alone.
+
+    `tables` adds a table to every page.
+    """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.figures", {1: "a double"})
 
     plain: str = ""
+    tables: bool = False
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         for page in pages:
@@ -70,6 +73,8 @@ class FigureLayout(LayoutDetector):
             ]
             text = region(3, "text", Task.TEXT, 0.6, 0.9)
             regions = [text] if page.page_id in self.plain.split() else [*found, text]
+            if self.tables:
+                regions.append(region(4, "table", Task.TABLE, 0.9, 0.99))
             yield PageLayout(page.page_id, State.OK, None, tuple(regions))
 
 
@@ -142,6 +147,7 @@ class Notes(FigureNoter):
             if self.broken:
                 raise EngineError("the engine is out of order; repair it and run again")
             Diary(self.diary).note(figure.id)
+            Path(self.diary).with_name("seen.jpg").write_bytes(figure.data)
             if self.lose and self.lose in figure.caption:
                 yield FigureNote(figure.id, State.FAILED, "the model declined to describe it", attempts=3)
                 continue
@@ -176,7 +182,7 @@ def platform(prepared: Prepared) -> Platform:
 
 
 def changed(platform: Platform, **notes: Any) -> None:
-    platform.engines["notes"] = configured(Notes, diary=str(platform.home / "notes.diary"), **notes)
+    platform.engines["notes"] = Notes(diary=str(platform.home / "notes.diary"), **notes)
 
 
 def stale(platform: Platform) -> set[str]:
@@ -199,6 +205,43 @@ def test_a_row_is_a_page_with_its_large_figures(platform: Platform) -> None:
     assert platform.states("figure_embeddings", "shard_01") == {"b_1": State.OK, "b_2": State.BLANK}
     # The engine saw what counts, and nothing of the page without a figure.
     assert platform.diary("notes").pages == ["a_1/1", "a_2/1", "b_1/1"]
+
+
+def test_tables_have_notes_where_the_profile_wants_them(platform: Platform) -> None:
+    platform.engines["layout"] = FigureLayout(plain="b_2", tables=True)
+    assert platform.run(last="shard_01").success
+    assert [note["label"] for note in platform.rows("figure_notes")["a_1"]["notes"]] == ["chart"]
+    platform.engines["figures"] = Figures(vectors=True, tables=True)
+    assert {line.split()[0] for line in stale(platform)} == {"figure_notes", "hf_release"}
+    assert platform.run(last="shard_01").success
+    chart, table = platform.rows("figure_notes")["a_1"]["notes"]
+    assert (chart["label"], table["label"], table["index"]) == ("chart", "table", 4)
+    assert (table["bbox_2d"], table["state"]) == ([100, 900, 900, 990], State.OK)
+    assert table["description"].endswith("본문 a_1"), "the text around the table"
+    (only,) = platform.rows("figure_notes", "shard_01")["b_2"]["notes"]
+    assert only["label"] == "table", "a page with a table alone has a note"
+    assert [figure["label"] for figure in platform.rows("figure_embeddings")["a_1"]["figures"]] == ["chart"]
+    width, height = Image.open(platform.home / "seen.jpg").size
+    assert width > height, "the picture is that of the table, not of the page"
+    assert list(verify(platform.home / "release")) == []
+
+
+def test_words_of_notes_are_searched_where_the_profile_says_so(platform: Platform) -> None:
+    def search(notes: bool, question: str = "막대그래프 2019") -> tuple[list[str], tuple[str, ...]]:
+        shards, folder = ["shard_00", "shard_01"], platform.home / "search"
+        of = Searcher(platform.store, shards, None, "mine", folder, mode=Mode.BM25, notes=notes)
+        found = of.search(question)
+        assert of.words_are_known()
+        return sorted(hit.page.page_id for hit in found.hits), found.notes
+
+    said = "the words of a model's notes on figures are searched too"
+    assert search(notes=False) == ([], ())
+    assert search(notes=True) == (["a_1", "a_2", "b_1"], (said,))
+    assert search(notes=True, question="본문")[0] == ["a_1", "a_2", "b_1", "b_2"]
+    assert search(notes=True, question="scatterplot")[0] == []
+    changed(platform, prompt="scatterplot")
+    assert platform.run("figure_notes", last="shard_01").success
+    assert search(notes=True, question="scatterplot")[0] == ["a_1", "a_2", "b_1"]
 
 
 def test_text_that_was_read_is_never_mixed_with_what_a_model_made_up(platform: Platform) -> None:
@@ -314,8 +357,8 @@ def test_a_lost_figure_makes_its_page_partial_or_failed_and_is_tried_again(platf
     assert row["state"] == State.FAILED
     assert row["reason"] == "1 of 1 figures lost; region 1: the model declined to describe it"
     assert (row["notes"][0]["description"], row["notes"][0]["keywords"]) == ("", [])
-    known = figures_of_shard(platform.store, "shard_00")
-    assert (known["a_1"][0].kind, known["a_2"][0].kind) == ("bar_chart", None)
+    note_of = sound_notes(platform.store, ["shard_00"])
+    assert [note_of(page_id, 1) is None for page_id in ("a_1", "a_2")] == [False, True]
     changed(platform, lose="nothing")
     assert platform.run("figure_notes").success
     assert platform.states("figure_notes")["a_2"] == State.OK
@@ -350,15 +393,6 @@ def test_a_diff_compares_the_vectors_of_figures(platform: Platform) -> None:
     found = compare(old, old).vectors["figure_embeddings"]
     assert (found.compared, found.mean) == (2, 1.0)
     assert {name for _, name in found.lowest} == {"a_1_1", "a_2_1"}
-
-
-def test_figures_are_known_without_either_table(platform: Platform) -> None:
-    for asset in ("figure_notes", "figure_embeddings"):
-        for path in (platform.home / "store" / asset).glob("*.parquet"):
-            path.unlink()
-    known = figures_of_shard(platform.store, "shard_01")
-    assert known.keys() == {"b_1"}
-    assert (known["b_1"][0].label, known["b_1"][0].description) == ("chart", None)
 
 
 def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Platform) -> None:

@@ -13,7 +13,7 @@ from resources.figures.chat.noter import ChatNoter
 from resources.figures.chat.prompts import SCHEMA
 from resources.figures.deepseek.noter import DeepSeekNoter
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles import figure_chat as double

@@ -12,8 +12,8 @@ from PIL import Image
 from resources.figures.chat.noter import ChatNoter
 from resources.figures.chat.prompts import SCHEMA, prompt, response_format
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
-from resources.figures.pictures import PATCH, figure_image
+from resources.figures.notes import FigureNote
+from resources.figures.reader import PATCH, figure_image
 from resources.recognition.vlm.chat_requests import PATH, read_answer, request_body
 from resources.states import State
 from resources.vllm.endpoint import Endpoint

@@ -185,7 +185,10 @@ def in_order(document: dict[str, Any]) -> list[tuple[str, str, Any]]:
     return items
 
 
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="no reference data: KOPUB_TEST_EVAL_REFERENCE=FOLDER")
+@pytest.mark.skipif(
+    not REFERENCE.is_dir(),
+    reason="no answers of docling's tests: KOPUB_TEST_EVAL_REFERENCE=FOLDER make test",
+)
 @pytest.mark.parametrize("name", ["deepseek_example", "deepseek_simple", "deepseek_title"])
 def test_real_answers_have_the_structure_that_docling_gives_them(name: str):
     answer = (REFERENCE / "sources" / f"{name}.md").read_text("utf-8")

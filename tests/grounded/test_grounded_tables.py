@@ -9,7 +9,6 @@ from aiohttp import web
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.plan import Standing
 from kopub_assets.upgrades.stale_scan import survey
-from resources.config.configured import configured
 from resources.config.settings import Settings, what_if
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
@@ -58,11 +57,11 @@ def platform(tmp_path: Path, model: Model):
 
 
 def layout(double: HttpDouble, **fields: Any) -> Any:
-    return configured(DeepSeekOcrLayout, server=server_of(double.url), processes=1, retry_seconds=0.001, **fields)
+    return DeepSeekOcrLayout(server=server_of(double.url), processes=1, retry_seconds=0.001, **fields)
 
 
 def recognizer(double: HttpDouble, **fields: Any) -> Any:
-    return configured(DeepSeekOcrRecognizer, server=server_of(double.url), processes=1, retry_seconds=0.001, **fields)
+    return DeepSeekOcrRecognizer(server=server_of(double.url), processes=1, retry_seconds=0.001, **fields)
 
 
 def test_a_page_is_read_by_one_request_and_its_texts_flow_on(platform: Platform, model: Model):

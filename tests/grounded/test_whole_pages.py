@@ -12,7 +12,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.errors import EngineError
+from resources.errors import ConfigError, EngineError
 from resources.grounded.detector import DeepSeekOcrLayout
 from resources.grounded.page_answer import page_answer
 from resources.layout.regions import PageLayout, Task
@@ -129,6 +129,33 @@ def test_a_page_whose_answer_is_not_good_is_read_in_halves(bad: tuple[str, str])
     assert near(layout.regions[0].bbox, TITLE)
     assert near(layout.regions[-1].bbox, LAST)
     assert (figures["second_tries"], figures["second_tries_taken"]) == (1, 1)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_page_without_a_label_that_asks_for_a_second_look_is_read_in_halves(seen: bool):
+    async def reply(asked: Asked) -> web.StreamResponse:
+        width, height = asked.size
+        if height > width:
+            return says(WHOLE)
+        if begins_with_title(asked.image):
+            return says(upper(height) + table(height))
+        return says(last(HEIGHT - height).replace("text", "chart") if seen else last(HEIGHT - height))
+
+    layout, asked, figures = one(reply, second_look=["table", "chart"])
+    assert len(asked) == 3
+    assert layout.state is State.OK
+    assert [region.label for region in layout.regions].count("chart") == seen
+    assert figures.get("second_tries_taken", 0) == seen
+    _, asked, _ = one(reply, second_look=["table"])
+    assert len(asked) == 1
+
+
+def test_a_list_of_labels_is_in_the_recipe_where_there_is_one():
+    with HttpDouble(always(WHOLE)) as double:
+        assert "second_look" not in engine(double).recipe()["parameters"]
+        assert engine(double, second_look=["table"]).recipe()["parameters"]["second_look"] == ["table"]
+        with pytest.raises(ConfigError, match=r"layout\.second_look: tabel is no label"):
+            engine(double, second_look=["tabel"])
 
 
 def test_what_is_sound_of_an_answer_is_kept_and_the_rest_is_said():

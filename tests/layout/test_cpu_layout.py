@@ -270,3 +270,63 @@ def test_a_page_that_is_evenly_lit_is_left_as_it_is() -> None:
     # A pale tint of half the page goes on from the paper almost without an edge.
     pixels[:, :620][pixels[:, :620] == 255] = 243
     assert evened(pixels) is pixels
+
+
+def _edged(sheet: Sheet, left: int, top: int, right: int, bottom: int) -> Sheet:
+    """The sheet with dark edges of these widths, as a scanner leaves them."""
+    pixels = np.array(sheet.image)
+    height, width = pixels.shape
+    for edge in (np.s_[:, :left], np.s_[:top], np.s_[:, width - right :], np.s_[height - bottom :]):
+        pixels[edge] = 20
+    sheet.image = Image.fromarray(pixels)
+    return sheet
+
+
+@pytest.mark.parametrize("width", [2, 8, 10, 20, 45, 90])
+@pytest.mark.parametrize("sides", [(1, 1, 1, 1), (1, 1, 0, 0), (1, 1, 1, 0), (1, 0, 0, 0), (0, 1, 0, 1)])
+def test_a_dark_edge_takes_no_text_away(width: int, sides: tuple[int, int, int, int]) -> None:
+    def page() -> Sheet:
+        sheet = Sheet()
+        sheet.paragraph(150, 320, 940, 9)
+        sheet.picture(150, 900, 600, 300)
+        sheet.paragraph(150, 1300, 940, 4)
+        return sheet
+
+    plain, edged = detect(page()), detect(_edged(page(), *(width * side for side in sides)))
+    texts = [[region for region in layout.regions if region.label == "text"] for layout in (plain, edged)]
+    assert [region.bbox for region in texts[1]] == [pytest.approx(region.bbox, abs=4) for region in texts[0]]
+    assert [region.label for region in edged.regions if covers(region, 400, 1000)] == ["image"]
+
+
+def test_a_page_on_the_dark_bed_of_a_scanner_is_no_picture() -> None:
+    sheet = Sheet()
+    sheet.paragraph(150, 320, 940, 9)
+    bed = Image.new("L", (1640, 2154), 30)
+    bed.paste(sheet.image, (200, 200))
+    sheet.image = bed
+    assert labels(detect(sheet)) == ["text"]
+
+
+def test_a_frame_around_a_page_is_no_drawing() -> None:
+    sheet = Sheet()
+    sheet.draw.rounded_rectangle((60, 60, 1180, 1694), 200, outline=0, width=12)
+    sheet.paragraph(250, 520, 740, 9)
+    assert labels(detect(sheet)) == ["text"]
+
+
+@pytest.mark.parametrize(("paper", "ink"), [(255, 235), (200, 170), (230, 255)])
+def test_faint_print_is_found(paper: int, ink: int) -> None:
+    sheet = Sheet(paper=paper)
+    sheet.ink = ink
+    sheet.paragraph(150, 320, 940, 9)
+    assert labels(detect(sheet)) == ["text"]
+
+
+@pytest.mark.parametrize("contrast", [0, 8, 12])
+def test_print_that_shines_through_and_noise_are_blank(contrast: int) -> None:
+    sheet = Sheet(paper=250)
+    sheet.ink = 250 - contrast
+    sheet.paragraph(150, 320, 940, 30)
+    noise = np.random.default_rng(0).normal(0, 3, (1754, 1240))
+    sheet.image = Image.fromarray((np.asarray(sheet.image) + noise).clip(0, 255).astype(np.uint8))
+    assert detect(sheet).state is State.BLANK

@@ -21,10 +21,11 @@ from resources.pages.page import Page
 from resources.states import State
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
 from tests.support.drawn_pages import some_pages
+from tests.support.installed import imported
 from tests.support.layouts import assert_alike, by_id
 
-torch = pytest.importorskip("torch", reason="PP-DocLayoutV3 needs torch")
-pytest.importorskip("transformers.models.pp_doclayout_v3", reason="PP-DocLayoutV3 needs transformers 5")
+torch = imported("torch")
+imported("transformers.models.pp_doclayout_v3")
 pytestmark = pytest.mark.slow
 
 SECONDS = 60.0

@@ -19,9 +19,10 @@ from resources.layout.pp_doclayout.preprocess import prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.states import State
+from tests.support.installed import imported
 
-torch = pytest.importorskip("torch", reason="PP-DocLayoutV3 needs torch")
-pytest.importorskip("transformers.models.pp_doclayout_v3", reason="PP-DocLayoutV3 needs transformers 5")
+torch = imported("torch")
+imported("transformers.models.pp_doclayout_v3")
 
 import cv2  # noqa: E402
 
@@ -610,7 +611,9 @@ def test_a_batch_that_no_longer_fits_is_run_without_its_graph(
     assert (found, fallbacks) == (expected, "batch halved to 2")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no CUDA GPU: on a machine with one, make setup GPU=1"
+)
 def test_a_graph_gives_what_the_network_gives_on_a_gpu(folder: Path) -> None:
     options = {"device": "cuda", "dtype": "float16", "compiled": False, "batch_size": 4, "polygons": True}
     plain, graphed = (pp_model.PageModel(pp_model.load(str(folder), ""), **options) for _ in range(2))
@@ -847,7 +850,7 @@ def test_missing_weights_say_how_to_get_them(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     revision = "0" * 40
-    with pytest.raises(EngineError, match=f"hf download example/none --revision {revision}") as caught:
+    with pytest.raises(EngineError, match="example/none at 00000000: HF_HUB_OFFLINE is set") as caught:
         list(make(repo="example/none", revision=revision).detect(some_pages(1)))
     assert "\n" not in str(caught.value)
 

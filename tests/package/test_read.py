@@ -5,18 +5,25 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import pytest
 
 import kopub
+from kopub.reading import Reading
+from kopub.sources.home import HomeSource
 from resources.config.settings import Settings
+from resources.documents_out.folder import write_documents
 from resources.pages.indexing import index
 from tests.cli.test_cli import environment_of
 from tests.support.harness import Platform
 from tests.support.processes import forked
+from tests.support.processes.commands import kopub as run
 from tests.support.sources.drawn import Sheet
+from tests.support.sources.pdf_files import sheet as sheet_of
+from tests.support.sources.pdf_files import text_pdf, written
 
 CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 
@@ -90,16 +97,128 @@ def test_a_script_without_a_guard_reads_a_pdf(tmp_path: Path):
 
 
 @pytest.mark.services
-def test_the_command_prints_the_same(picture: Path, tmp_path: Path):
+def test_the_command_prints_markdown_or_json(picture: Path, tmp_path: Path):
     document = kopub.read(picture, profile="cpu")
     environment = environment_of(tmp_path / "home")
     printed = forked.run(("kopub", "read", str(picture)), environment)
-    assert (printed.stdout, printed.stderr) == (f"{document.markdown}\n", "")
+    assert printed.stderr == ""
+    assert printed.stdout.startswith("<!-- letter.png: 1 page -->\n\n<!-- page 1 -->\n\n")
+    assert "A letter" in printed.stdout
     shown = json.loads(forked.run(("kopub", "read", str(picture), "--json"), environment).stdout)
     (page,) = shown["pages"]
     assert page["markdown"] == document.markdown
     assert [region["content"] for region in page["regions"]] == [region.content for region in document.regions]
     assert not (tmp_path / "home" / "store").exists()
+
+
+def letters(folder: Path, count: int) -> Path:
+    """A PDF of letters with a running head, a paragraph that goes on over the page, and page numbers."""
+    sheets = []
+    for number in range(1, count + 1):
+        lines = [(60.0, 800.0, "Letters of a reader"), (290.0, 40.0, str(number))]
+        lines += [
+            (60.0, 740.0 - 16 * at, f"line {at} of the letter with the number {number} goes on and on")
+            for at in range(42)
+        ]
+        sheets.append(sheet_of(written(*lines), box="0 0 595 842"))
+    (folder / "letters.pdf").write_bytes(text_pdf(*sheets))
+    return folder / "letters.pdf"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"KOPUB_HOME": str(tmp_path / "home"), "KOPUB_PROFILE": "cpu"}
+
+
+@pytest.mark.slow
+def test_it_prints_and_writes_what_an_export_of_the_corpus_writes(tmp_path: Path, environment: dict[str, str]):
+    source = letters(tmp_path, 6)
+    platform = Platform(tmp_path / "home")
+    index(str(source), platform.home)
+    settings = Settings.of(platform.home, CPU, "cpu")
+    platform.engines = {"layout": settings.layout, "recognition": settings.recognition}
+    platform.make("raw_pages", "layout_regions", "ocr_results")
+    write_documents(platform.store, ["shard_00"], tmp_path / "export", ["markdown"])
+    expected = (tmp_path / "export" / "letters.md").read_text("utf-8")
+    assert "Letters of a reader" not in expected
+
+    printed = run(environment, "read", str(source))
+    assert (printed.returncode, printed.stdout) == (0, expected)
+    assert "on 6 pages taken from the text layers of PDFs" in printed.stderr
+    assert run(environment, "read", str(source), "-o", str(tmp_path / "out")).returncode == 0
+    assert (tmp_path / "out" / "letters.md").read_text("utf-8") == expected
+
+
+@pytest.mark.slow
+def test_what_was_read_before_ctrl_c_is_written(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, temporary: Path
+):
+    source, parts = letters(tmp_path, 6), Reading.parts
+
+    def stopped(self: Reading) -> Iterator[HomeSource]:
+        yield next(parts(self))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reading, "parts", stopped)
+    ended = run(environment, "read", str(source), "-o", str(tmp_path / "out"))
+    assert ended.returncode == 130
+    assert ended.stderr.splitlines()[-1] == "stopped: 4 of 6 pages were read"
+    assert "number 4" in (tmp_path / "out" / "letters.md").read_text("utf-8")
+    assert not list(temporary.glob("kopub-read-*"))
+
+
+@pytest.mark.slow
+def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: dict[str, str]):
+    source = letters(tmp_path, 5)
+    for pages, numbers in (("2,4-", [2, 4, 5]), ([5, 1], [1, 5]), ("-1", [1]), (range(4, 9), [4, 5])):
+        assert [page.number for page in kopub.read(source, profile="cpu", pages=pages).pages] == numbers
+    shown = json.loads(run(environment, "read", str(source), "--pages", "3", "--ocr", "--json").stdout)
+    assert [page["page_id"] for page in shown["pages"]] == ["letters_3"]
+    assert {region["origin"] for region in shown["pages"][0]["regions"] if region["content"]} == {"recognizer"}
+
+
+@pytest.mark.parametrize(
+    ("pages", "line"),
+    [
+        ("3-x", "pages '3-x': write numbers from 1 and ranges, as 3-7 or 3,5,9-"),
+        ("7-3", "pages '7-3': write numbers"),
+        ("0", "pages '0': write numbers"),
+        ([], r"pages '\[\]': write numbers"),
+        ("3-7", "'letters.pdf' has 2 pages: none of them is asked for"),
+    ],
+)
+def test_pages_that_cannot_be_meant_are_one_line(tmp_path: Path, temporary: Path, pages: str, line: str):
+    with pytest.raises(kopub.KopubError, match=line):
+        kopub.read(letters(tmp_path, 2), profile="cpu", pages=pages)
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.slow
+def test_several_files_go_into_a_folder_and_lost_pages_are_a_status(tmp_path: Path, environment: dict[str, str]):
+    (tmp_path / "other").mkdir()
+    first, same = letters(tmp_path, 1), letters(tmp_path / "other", 1)
+    (tmp_path / "cut.pdf").write_bytes(b"%PDF")
+    out = tmp_path / "out"
+    ended = run(environment, "read", str(first), str(tmp_path / "cut.pdf"), "-o", str(out))
+    assert ended.returncode == 3
+    assert "cut.pdf is quarantined: " in ended.stderr
+    assert sorted(path.name for path in out.glob("*.md")) == ["cut.md", "letters.md"]
+    assert run(environment, "read", str(first), str(same), "-o", str(out)).returncode == 0
+    assert len(list(out.glob("*.md"))) == 4, "what an earlier reading wrote stays"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--ocr", "--text-layer"], "--ocr and --text-layer exclude each other: name one"),
+        (["--json", "-o", "out"], "--json prints, and -o writes markdown: name one"),
+    ],
+)
+def test_options_that_exclude_each_other_are_one_line(
+    picture: Path, environment: dict[str, str], words: list[str], line: str
+):
+    refused = run(environment, "read", str(picture), *words)
+    assert (refused.returncode, refused.stderr) == (1, f"Error: {line}\n")
 
 
 @pytest.mark.parametrize(

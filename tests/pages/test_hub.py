@@ -59,7 +59,9 @@ def test_the_three_configurations_of_kopub(tmp_path: Path) -> None:
         done = index_from(url, KOPUB, tmp_path)
     assert done.returncode == 0, done.stderr
     manifest = Manifest.load(tmp_path / "home")
-    assert (manifest.source, manifest.revision, manifest.keys) == (KOPUB, REVISION, ["shard_00"])
+    (source,) = manifest.sources
+    assert (source.name, source.revision, manifest.keys) == (KOPUB, REVISION, ["shard_00"])
+    assert manifest.name == f"{KOPUB} at {REVISION}"
     assert manifest.shards[0].format == "arrow"
     corpus = Corpus(home=str(tmp_path / "home"))
     assert [(row.page_id, row.data) for row in corpus.rows("shard_00")] == content

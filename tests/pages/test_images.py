@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,11 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.errors import UndecodableImage
+from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
 from resources.pages.pixels import images
 from resources.pages.pixels.images import MAX_PIXELS, ImageInfo, decode, inspect
-from tests.support.sources.corpora import page_image
+from resources.states import State
+from tests.support.harness import Platform
+from tests.support.installed import imported
+from tests.support.sources.corpora import page_image, pages
 from tests.support.sources.pngs import adam7, chunk, header, rows, with_right_checksums
 
 
@@ -80,6 +86,88 @@ def test_cut_off_images_are_damaged(format: str, options: dict[str, Any]) -> Non
         with pytest.raises(UndecodableImage) as caught:
             inspect(data[:size])
         assert "\n" not in str(caught.value)
+
+
+def _photo(**options: Any) -> bytes:
+    """A JPEG whose pixels take most of its bytes."""
+    noise = np.random.default_rng(0).integers(0, 256, (256, 192, 3), np.uint8)
+    return encoded(Image.fromarray(noise), "JPEG", quality=90, **options)
+
+
+def _ended_early(data: bytes) -> bytes:
+    return data[: len(data) * 3 // 10] + b"\xff\xd9"
+
+
+def _overwritten(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes(200) + data[at + 200 :]
+
+
+ROTATED = Image.Exif()
+ROTATED[0x0112] = 6
+
+
+@pytest.mark.parametrize("damage", [_ended_early, _overwritten])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"exif": ROTATED}], ids=["plain", "progressive", "turned"]
+)
+def test_what_a_decoder_says_of_a_damaged_jpeg_is_kept(
+    damage: Callable[[bytes], bytes], options: dict[str, Any]
+) -> None:
+    whole = _photo(**options)
+    assert inspect(whole).damage is None
+    info = inspect(damage(whole))
+    assert info == replace(inspect(whole), damage=info.damage)
+    assert "Corrupt JPEG data" in (info.damage or "")
+
+
+@pytest.mark.parametrize("rest", [b"film" * 1000, bytes(5000)], ids=["film", "zeros"])
+def test_what_comes_after_a_jpeg_is_no_damage(rest: bytes) -> None:
+    whole = _photo()
+    assert inspect(whole + rest) == inspect(whole)
+
+
+def test_zeros_before_the_end_of_a_jpeg_are_no_damage() -> None:
+    whole = _photo()
+    assert inspect(whole[:-2] + bytes(64) + whole[-2:]).damage is None
+
+
+def test_a_jpeg_in_four_inks_is_inspected() -> None:
+    whole = encoded(Image.effect_noise((64, 64), 80).convert("CMYK"), "JPEG")
+    assert inspect(whole).damage is None
+    assert inspect(_ended_early(whole)).damage
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "RGB"])
+def test_a_png_that_ends_between_two_rows_is_none(mode: str) -> None:
+    whole = encoded(Image.new(mode, (64, 64), 1))
+    raw = zlib.decompress(whole[whole.index(b"IDAT") + 4 : whole.index(b"IEND") - 8])
+    short = whole[:33] + chunk(b"IDAT", zlib.compress(raw[: len(raw) // 2])) + chunk(b"IEND")
+    with pytest.raises(UndecodableImage, match="not decodable"):
+        decode(short)
+
+
+@pytest.mark.parametrize(
+    ("samples", "format"),
+    [
+        (np.array([[0, 4095]], np.uint16), "PNG"),
+        (np.array([[0, 4095]], np.uint16), "TIFF"),
+        (np.array([[0, 65535]], np.uint16), "PNG"),
+        (np.array([[0, 1.0]], np.float32), "TIFF"),
+        (np.array([[0, 255.0]], np.float32), "TIFF"),
+        (np.array([[0, 9000.0]], np.float32), "TIFF"),
+    ],
+)
+def test_greys_of_more_than_8_bits_reach_white(samples: np.ndarray, format: str) -> None:
+    assert decode(encoded(Image.fromarray(samples), format)).tolist() == [[[0] * 3, [255] * 3]]
+
+
+@pytest.mark.parametrize("alpha", [(0, 255), (0, 0)], ids=["white print", "all transparent"])
+def test_print_that_white_paper_hides_is_shown(alpha: tuple[int, int]) -> None:
+    ground = 255 if alpha[1] else 0
+    page = Image.new("RGBA", (2, 1), (ground, ground, ground, alpha[0]))
+    page.putpixel((1, 0), (255, 255, 255, alpha[1]))
+    assert decode(encoded(page))[0, :, 0].tolist() == [0, 255]
 
 
 def test_changed_bytes_of_a_png_are_noticed() -> None:
@@ -264,7 +352,7 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "libspng":
         monkeypatch.setattr(images, "_wuffs", lambda: None)
     else:
-        pytest.importorskip("pywuffs", reason="pywuffs is not installed: pip install -e '.[fast-png]'")
+        imported("pywuffs")
     return request.param
 
 
@@ -320,7 +408,7 @@ def by_libspng(data: bytes) -> object:
 def test_a_changed_png_becomes_the_same_through_both(
     data: bytes, changes: list[tuple[float, int]], checksums_too: bool
 ) -> None:
-    pytest.importorskip("pywuffs", reason="pywuffs is not installed: pip install -e '.[fast-png]'")
+    imported("pywuffs")
     changed = bytearray(data)
     for place, bits in changes:
         # The signature, and the sizes, which could ask for gigabytes, stay as they are.
@@ -413,3 +501,42 @@ def test_pages_of_a_tiff_are_counted_up_to_a_thousand() -> None:
 def test_a_palette_that_is_missing() -> None:
     with pytest.raises(UndecodableImage, match=r"^the image is not decodable: its palette is missing$"):
         decode(header(SIDE, SIDE, colour=3) + chunk(b"IDAT", zlib.compress(bytes(SIDE * (SIDE + 1)))) + END)
+
+
+# A machine that cannot read a page now
+
+
+def without_memory(*_: object) -> None:
+    raise MemoryError("Unable to allocate 412. MiB for an array")
+
+
+def test_a_page_for_which_memory_is_short_is_failed_and_made_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    platform.engines["embedding"] = HashedEmbedder()
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "_decode_plain", without_memory)
+        platform.run("raw_pages,corpus_image_embeddings")
+        ended = {(row["state"], row["reason"]) for row in platform.rows("corpus_image_embeddings").values()}
+        assert ended == {("failed", "the image was not read: Unable to allocate 412. MiB for an array")}
+    platform.run("raw_pages,corpus_image_embeddings")
+    assert platform.states("corpus_image_embeddings") == {"a_1": State.OK, "a_2": State.OK}
+
+
+def test_a_layout_for_which_memory_is_short_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "_decode_plain", without_memory)
+    (found,) = CpuLayout().detect([Page("a_1", page_image())])
+    assert found.state is State.FAILED
+
+
+def test_a_header_for_which_memory_is_short_is_failed_and_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "_refuse_several", without_memory)
+        platform.run("raw_pages")
+        assert platform.states("raw_pages") == {"a_1": State.FAILED}
+    platform.run("raw_pages")
+    assert platform.states("raw_pages") == {"a_1": State.OK}

@@ -1,5 +1,6 @@
 """PDFs as a source: what their pages come out as, and what is drawn again when a folder changes."""
 
+import io
 import os
 import re
 import signal
@@ -16,15 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from resources.errors import SourceError, StoreError
 from resources.pages import ids
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, rendered, shards
-from resources.pages.documents.made_page import MadePage
+from resources.pages.documents.made_page import Failed, MadePage, PageCount
 from resources.pages.documents.pdf import Pdfs
-from resources.pages.documents.pool import DocumentPool, Failed
+from resources.pages.documents.pool import DocumentPool
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
 from resources.pages.pixels.images import decode, inspect
@@ -77,7 +79,7 @@ def ink(page: np.ndarray) -> set[tuple[int, ...]]:
 def test_pages_come_out_in_their_order_and_size(folder: Folder) -> None:
     folder.put("보고서 2024.pdf", pdf(sheet(), sheet(bar(RED), box="0 0 100 50")))
     manifest = folder.index()
-    assert (manifest.rows, manifest.shards[0].format, manifest.source) == (2, "parquet", str(folder.source))
+    assert (manifest.rows, manifest.shards[0].format, manifest.location) == (2, "parquet", str(folder.source))
     assert [(row.page_id, row.doc_id, row.page_no, row.problem) for row in folder.rows()] == [
         ("보고서 2024_1", "보고서 2024.pdf", 1, None),
         ("보고서 2024_2", "보고서 2024.pdf", 2, None),
@@ -286,12 +288,14 @@ def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> 
             quarantined,
             "i high.pdf, page 1: the page is 1 by 2,000,000 points: at 72 dpi it is longer than 1,000,000 pixels",
         ),
-        "z.pdf": (quarantined, "z.pdf: the file cannot be read: No such file or directory"),
+        "z.pdf": (State.FAILED, "z.pdf: the file cannot be read: No such file or directory"),
     }
-    reasons = [reason for _, reason in states.values() if reason]
+    reasons = [reason for state, reason in states.values() if reason and state == quarantined]
     assert [line for line in folder.lines if "quarantined" in line] == [
         f"will be quarantined: {each}" for each in reasons
     ]
+    assert "could not be made: z.pdf: the file cannot be read: No such file or directory" in folder.lines
+    assert "1 of 11 pages could not be made: index again to try them once more" in folder.lines
     assert (rows["d locked.pdf"]["doc_id"], rows["d locked.pdf"]["page_no"]) == ("d locked.pdf", None)
     assert (rows["g good_1"]["width"], rows["g good_1"]["height"], rows["g good_1"]["format"]) == (60, 80, "PNG")
 
@@ -319,17 +323,17 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
 
     monkeypatch.setattr(pool._Worker, "_start", killed)
     with DocumentPool(1) as processes:
-        assert list(processes.pages([path])) == [1]
+        assert list(processes.count([path])) == [PageCount(1)]
     with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
-    assert answers[0] == Failed("the process that read it ended by SIGKILL")
+    assert answers[0] == Failed("the process that read it ended by SIGKILL", may_pass=True)
     assert isinstance(answers[1], MadePage)
 
 
 def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> None:
     path = folder.put("a.pdf")
     with DocumentPool(2) as processes:
-        assert list(processes.pages([path])) == [1]
+        assert list(processes.count([path])) == [PageCount(1)]
         assert len(list(processes.render([(path, 0)], 72))) == 1
         assert sum(worker._process is not None for worker in processes._workers) == 1
 
@@ -338,7 +342,7 @@ def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
     with DocumentPool(1, seconds=1e-6) as processes:
-        assert list(processes.pages([path])) == [Failed("given up after 0 seconds")]
+        assert list(processes.count([path])) == [Failed("given up after 0 seconds", may_pass=True)]
 
 
 class Broken(Pdfs):
@@ -358,7 +362,7 @@ def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pyt
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))
             reason = "it cannot be made into pages: 'tuple' object has no attribute 'tobytes'"
-            assert ours.recv() == Failed(reason)
+            assert ours.recv() == Failed(reason, may_pass=True)
     thread.join()
 
 
@@ -384,8 +388,7 @@ def test_a_new_pdf_is_a_new_shard_at_the_end(small: Folder) -> None:
     files = small.files()
     small.put("a.pdf")
     after = small.index().shards
-    told = [(0, "1 of 2", "2 pages kept"), (1, "2 of 2", "1 of 1 pages made")]
-    assert small.lines[1:3] == [f"{Path(after[at].file).name} ({of}): {done}" for at, of, done in told]
+    assert small.lines[1:3] == ["pages 1 to 2 of 3: 2 pages kept", "pages 3 to 3 of 3: 1 of 1 pages made"]
     assert after[: len(before)] == before
     assert small.shards() == [["b_1", "c_1"], ["a_1"]]
     assert files.items() <= small.files().items()
@@ -429,16 +432,23 @@ def test_a_removed_pdf_changes_its_own_shard(small: Folder) -> None:
     assert (after[1:], small.made) == (before[1:], ["0 of 2 pages made"])
 
 
-def test_a_shard_that_lost_everything_gives_its_place_to_the_last(small: Folder) -> None:
+def test_a_shard_that_lost_everything_leaves_a_gap_that_no_other_fills(small: Folder) -> None:
     for name in "abcdefghi":
         small.put(f"{name}.pdf")
     before = small.index().shards
     for name in "abc":
         (small.source / f"{name}.pdf").unlink()
-    after = small.index().shards
-    assert small.shards() == [["g_1", "h_1", "i_1"], ["d_1", "e_1", "f_1"]]
-    assert (after[1], after[0].sha256, small.made) == (before[1], before[2].sha256, [])
+    assert (small.index().shards, small.made) == (before[1:], [])
+    assert small.shards() == [["d_1", "e_1", "f_1"], ["g_1", "h_1", "i_1"]]
     assert len(small.files()) == 2
+    for name in "jklm":
+        small.put(f"{name}.pdf")
+    assert small.index().keys == ["shard_01", "shard_02", "shard_03", "shard_04"]
+    for name in "jklm":
+        (small.source / f"{name}.pdf").unlink()
+    for name in "abc":
+        small.put(f"{name}.pdf")
+    assert small.index().shards[:2] == before[1:]
 
 
 def test_a_long_pdf_has_many_shards_of_which_only_changed_ones_are_other(small: Folder) -> None:
@@ -587,7 +597,7 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     again = forked.run(["kopub", *command[len(KOPUB) :]], environment)
     assert again.returncode == 0, again.stderr
     assert len(re.findall("300 pages kept", again.stdout)) == len(kept)
-    assert f"{folder.home}: 3 shards, 900 pages, 0 queries" in again.stdout.splitlines()
+    assert f"{folder.home}: 900 pages in 3 documents" in again.stdout.splitlines()
     assert kept.items() <= folder.files().items()
     assert list((folder.home / "rendered").glob(".*.tmp")) == []
 
@@ -671,3 +681,52 @@ def test_the_command_takes_a_resolution(folder: Folder) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert folder.page().shape == (160, 120, 3)
+
+
+def _scan(data: bytes, filter: bytes) -> bytes:
+    """A PDF of one page, filled by a picture of 64 x 64 grey pixels."""
+    picture = (
+        b"<</Type/XObject/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8"
+        b"/Filter/%s/Length %d>>stream\n%s\nendstream" % (filter, len(data), data)
+    )
+    content = b"q 64 0 0 64 0 0 cm /I Do Q"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 64 64]/Contents 4 0 R/Resources<</XObject<</I 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
+        picture,
+    ]
+    out = b"%PDF-1.4\n" + b"".join(b"%d 0 obj\n%s\nendobj\n" % each for each in enumerate(objects, start=1))
+    return out + b"trailer<</Size 6/Root 1 0 R>>\n%%EOF"
+
+
+def _noise_jpeg() -> bytes:
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 80).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("damaged", "whole", "filter", "says"),
+    [
+        (_noise_jpeg()[:900] + b"\xff\xd9", _noise_jpeg(), b"DCTDecode", "is damaged: Corrupt JPEG data"),
+        (bytes(900), _noise_jpeg(), b"DCTDecode", "cannot be drawn (DCTDecode"),
+        (bytes(900), None, b"JPXDecode", "cannot be drawn (JPXDecode"),
+    ],
+)
+def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
+    tmp_path: Path, damaged: bytes, whole: bytes | None, filter: bytes, says: str
+) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    (folder / "cut.pdf").write_bytes(_scan(damaged, filter))
+    if whole is not None:
+        (folder / "whole.pdf").write_bytes(_scan(whole, filter))
+    index(str(folder), tmp_path / "home", dpi=72)
+    platform = Platform(tmp_path / "home")
+    platform.make("raw_pages")
+    rows = platform.rows("raw_pages")
+    assert rows["cut_1"]["state"] == State.PARTIAL
+    assert says in rows["cut_1"]["reason"]
+    assert whole is None or rows["whole_1"]["state"] == State.OK

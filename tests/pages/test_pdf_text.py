@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resources.errors import SourceError
 from resources.pages.documents import pdf_text
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Mark, TextLayer
 from resources.pages.pixels.images import decode
 from tests.support.sources.corpora import page_image
-from tests.support.sources.pdf_files import UNMAPPED, mapped_pdf, sheet, text_pdf, written
+from tests.support.sources.pdf_files import HELVETICA, UNMAPPED, mapped_pdf, pdf, sheet, text_pdf, written
 
 A5 = "0 0 420 595"
 LINES = ((72, 400, "Hello world"), (72, 380, "second line"))
@@ -125,8 +124,54 @@ def test_a_stored_layer_comes_back_as_it_was(read):
     again = TextLayer.from_json(layer.to_json())
     assert (again.words, again.outside, again.cell) == (layer.words, layer.outside, layer.cell)
     np.testing.assert_array_equal(again.bare, layer.bare)
-    with pytest.raises(SourceError, match="index again"):
-        TextLayer.from_json("{}")
+
+
+@pytest.mark.parametrize("stored", ["{}", "[", "[]", "null", '{"size": [1, 1]}', "[" * 100_000])
+def test_a_damaged_layer_says_that_it_is_damaged(stored: str):
+    layer = TextLayer.from_json(stored)
+    assert layer.words == ()
+    assert layer.failure.startswith("it is damaged: ")
+    assert TextLayer.from_json(layer.to_json()).failure == layer.failure
+
+
+PICTURE = "q 300 0 0 200 50 300 cm BI /W 2 /H 2 /BPC 8 /CS /G /F /AHx ID 00FF00FF> EI Q"
+"""Of two black and two white fields, around what `LINES` print."""
+
+
+def stencil(field: str) -> str:
+    """The same as a mask that paints some of its four fields black, and leaves the others clear."""
+    return PICTURE.replace("/BPC 8 /CS /G", "/IM true /BPC 1").replace("00FF00FF", field)
+
+
+@pytest.mark.parametrize(
+    ("picture", "hidden"),
+    [
+        (f"{PICTURE} %s", False),
+        (f"%s {PICTURE}", True),
+        (f"%s {stencil('0000')}", True),
+        (f"%s {stencil('C0C0')}", False),
+    ],
+)
+def test_text_below_a_picture_is_invisible(read, picture: str, hidden: bool):
+    layer, _ = read(text_pdf(sheet((picture % written(*LINES).decode()).encode(), box=A5)))
+    assert {bool(word.marks & Mark.INVISIBLE) for word in layer.words} == {hidden}
+
+
+def test_text_below_a_picture_in_a_form_is_invisible(read):
+    form = "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Matrix [40 0 0 40 40 300] /Length {} >> stream\n{}"
+    drawn = PICTURE.replace("300 0 0 200 50 300", "9 0 0 9 0 0")
+    page = sheet(
+        written(*LINES) + b"\n/X1 Do", b"/Resources << /Font << /F1 5 0 R >> /XObject << /X1 6 0 R >> >>", box=A5
+    )
+    layer, _ = read(pdf(page, objects=[HELVETICA, form.format(len(drawn), f"{drawn}\nendstream").encode()]))
+    assert all(word.marks & Mark.INVISIBLE for word in layer.words)
+
+
+def test_text_without_colour_is_invisible(read):
+    font = b"/Resources << /Font << /F1 5 0 R >> /ExtGState << /G1 << /ca 0 >> >> >>"
+    page = sheet(b"/G1 gs " + written(*LINES), font, box=A5)
+    layer, _ = read(pdf(page, objects=[HELVETICA]))
+    assert all(word.marks & Mark.INVISIBLE for word in layer.words)
 
 
 def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeypatch: pytest.MonkeyPatch):
@@ -135,5 +180,5 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
 
     monkeypatch.setattr(pdf_text, "read_layer", fails)
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
-    assert layer is None
+    assert (layer.words, layer.failure) == ((), "cannot convert float NaN to integer")
     assert pixels.shape == (1190, 840, 3)

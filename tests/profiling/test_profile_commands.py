@@ -40,6 +40,11 @@ def test_kopub_profile(tmp_path: Path, source: Path):
     for stage in STAGES:
         assert stage in found.stdout
     assert "3 pages in " in found.stdout
+    inside = found.stdout.partition("inside OCR")[2].partition("slowest")[0].split("\n")
+    steps = {line.split()[0]: line.split()[1:] for line in inside[2:] if len(line.split()) == 7}
+    assert steps.keys() == {"decode", "crop", "read"}
+    assert int(steps["decode"][0]) == 3
+    assert sum(int(figures[2].rstrip("%")) for figures in steps.values()) in (99, 100, 101)
     assert "slowest" in found.stdout or "limited by" in found.stdout
     page = (home / "profile" / "profile.html").read_text("utf-8")
     assert "<svg" in page

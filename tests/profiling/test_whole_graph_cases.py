@@ -8,7 +8,7 @@ import pytest
 from benchmarks.whole_graph.cases import case_of
 from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
 from benchmarks.whole_graph.setup import changed, write_plugin
-from resources.config.profile_files import profile_path, read_profile
+from resources.config.profile_files import find_profile
 from resources.config.settings import Settings
 
 
@@ -33,7 +33,7 @@ def test_a_profile_with_random_weights_loads(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(plugin))
     folder = tmp_path / "weights"
     folder.mkdir()
-    h200 = read_profile(profile_path("h200"))
+    h200 = find_profile("h200").sections
     sections: list[str] = ["layout", "recognition", "embedding"]
     random = dict.fromkeys(sections, str(folder))
     profile = changed(h200, random, {"recognition.server.replicas": 4, "embedding.server.extra_flags+": ["--x"]})
@@ -44,7 +44,7 @@ def test_a_profile_with_random_weights_loads(tmp_path: Path, monkeypatch: pytest
     assert "--load-format=dummy" in settings.recognition.server.extra_flags
     flags = settings.embedding.server.extra_flags  # type: ignore[attr-defined]
     assert flags[-2:] == ["--load-format=dummy", "--x"]
-    assert h200 == read_profile(profile_path("h200"))
+    assert h200 == find_profile("h200").sections
 
 
 def test_the_engines_for_random_weights_are_those_of_a_package(tmp_path: Path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition import known_texts as module
-from resources.recognition.known_texts import KnownText, PageToRead, known_texts, read_unknown
+from resources.recognition.known_texts import KnownText, PageToRead, Sample, agree, known_texts, read_unknown
 from resources.recognition.readings import Crop, Origin, PageReading, RegionText, page_reading, skipped
 from resources.states import State
 
@@ -150,3 +150,52 @@ def test_a_recognizer_that_ends_early_ends_it():
         return iter(())
 
     assert list(read_unknown(gives_up, [page("p", region(0))])) == []
+
+
+# Claimed texts
+
+
+def with_layer(*samples: str) -> PageToRead:
+    claimed = {at: KnownText(text, Origin.TEXT_LAYER) for at, text in ((0, "read!"), (1, "something else"))}
+    regions = [region(0), region(1), region(2, task=Task.SKIP)]
+    return PageToRead(Page("p", b""), regions, claimed=claimed, samples=[Sample(text, BOX) for text in samples])
+
+
+def test_claimed_texts_are_taken_where_every_sample_reads_as_it_should():
+    reader = Reader()
+    (reading,) = read_unknown(reader.read, [with_layer("Re ad.", "rea")])
+    assert reader.asked == [("p", [2, 3, 4])], "no claimed region, the picture, and two samples"
+    assert [text.content for text in reading.regions] == ["read!", "something else", ""]
+    assert reading.crops
+
+
+@pytest.mark.parametrize("samples", [["something else"], ["read", "something else"]])
+def test_a_page_with_a_sample_that_reads_otherwise_is_read_and_keeps_what_its_readings_agree_with(samples: list[str]):
+    reader = Reader()
+    found = {
+        reading.page_id: reading for reading in read_unknown(reader.read, [with_layer(*samples), page("q", region(0))])
+    }
+    assert len(reader.asked) == 3
+    assert reader.asked[-1] == ("p", [0, 1, 2])
+    texts = found["p"].regions
+    assert [(text.index, text.content, text.origin) for text in texts] == [
+        (0, "read!", Origin.TEXT_LAYER),
+        (1, "read", Origin.RECOGNIZER),
+        (2, "", None),
+    ]
+    assert len(found["p"].crops) == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "read", "agrees"),
+    [
+        ("이 문서는 데비안을 설치하는", "이 문 서는 데비안올 설치하는", True),
+        ("이 문서는 데비안을 설치하는", "나의 집은 바닷가에 있습니다", False),
+        ("12,500 won on 3 May", "12,500 won on 8 May", True),
+        ("12,500 won on 3 May", "98,411 won on 7 May", False),
+        ("a reader", "", False),
+        ("...", "", True),
+    ],
+)
+def test_a_reading_of_the_same_print_agrees_in_spite_of_mistakes(told: str, read: str, agrees: bool):
+    assert agree(told, read) is agrees

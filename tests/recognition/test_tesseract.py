@@ -127,6 +127,20 @@ def test_pictures_are_cut_out_and_not_read() -> None:
 
 
 @needs_data
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_page_that_tesseract_is_unsure_of_says_so(turned: bool) -> None:
+    sheet = Sheet()
+    sheet.paragraph(100, 100, 900, 6, 40)
+    if turned:
+        sheet.image = sheet.image.rotate(180)
+    (layout,) = CpuLayout(threads=1).detect([sheet.page()])
+    (text,) = read(sheet, *layout.regions).regions
+    assert text.state is State.OK
+    assert bool(text.reason) is turned
+    assert ("% sure of these words" in (text.reason or "")) is turned
+
+
+@needs_data
 def test_a_region_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: reader.Reader, gray: np.ndarray, scale: float) -> str:
         raise RuntimeError("Tesseract refused the image")
@@ -140,6 +154,17 @@ def test_a_region_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) 
     assert reading.reason == "1 of 2 regions failed; region 0 (table): Tesseract refused the image"
     assert [text.state for text in reading.regions] == [State.FAILED, State.OK]
     assert reading.regions[1].content == "Still here"
+
+
+@needs_data
+def test_a_page_that_takes_too_long_fails_and_the_next_is_read() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Still here", 40)
+    box = region(0, (90.0, 90.0, 500.0, 160.0))
+    for seconds, state in ((1e-6, State.FAILED), (60, State.OK)):
+        (reading,) = TesseractRecognizer(threads=1, page_seconds=seconds).read([(sheet.page(), [box])])
+        assert reading.state is state
+        assert ("recognition.page_seconds" in (reading.reason or "")) is (state is State.FAILED)
 
 
 @needs_data

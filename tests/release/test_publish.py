@@ -408,7 +408,7 @@ def test_a_card_that_says_something_else_is_another_release(hub: WritableHub, co
     first = corpus.push(REPO)
     corpus.says["limits"] = ["Pages of forms are read poorly."]
     second = corpus.push(REPO)
-    assert hub.head.sent == ["README.md"]
+    assert hub.head.sent == ["README.md", "SHA256SUMS"]
     assert hub.tags == {first.tag: first.commit, second.tag: second.commit}
 
 

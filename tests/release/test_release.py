@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from markdown_it import MarkdownIt
 
 from resources.config.choices.gates import Gates
 from resources.errors import StoreError
@@ -332,9 +335,10 @@ def test_sums_are_right_also_after_a_run_that_was_killed(tmp_path: Path, monkeyp
         with pytest.raises(KeyboardInterrupt):
             release.publish("shard_01", page_tables(1, pages=4))
     release.finish(about("shard_00", "shard_01"))
-    found = {path: hashlib.sha256(data).hexdigest() for path, data in contents(tmp_path / "r" / "data").items()}
+    found = {path: hashlib.sha256(data).hexdigest() for path, data in contents(tmp_path / "r").items()}
+    del found["SHA256SUMS"]
     lines = (tmp_path / "r" / "SHA256SUMS").read_text().splitlines()
-    assert {path: sha256 for sha256, path in (line.split("  data/") for line in lines)} == found
+    assert {path: sha256 for sha256, path in (line.split("  ") for line in lines)} == found
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -548,9 +552,10 @@ def test_export_numbers_pages_over_the_corpus_and_names_the_rows_of_arrays(tmp_p
     assert (exported.pages, exported.crops) == (6, 4)
     results, texts = lines(tmp_path / "out" / "ocr_results.jsonl"), lines(tmp_path / "out" / "parsed_texts.jsonl")
     assert [page["page_idx"] for page in results] == [text["page_idx"] for text in texts] == list(range(6))
-    assert results[3]["regions"][1] == {
-        "index": 1, "label": "text", "bbox_2d": [10, 20, 305, 400], "content": "본문 doc1_1",
-    }  # fmt: skip
+    assert results[3]["regions"] == [
+        {"index": 0, "label": "image", "kind": "image", "bbox_2d": [10, 20, 305, 400], "content": None},
+        {"index": 1, "label": "text", "kind": "text", "bbox_2d": [10, 20, 305, 400], "content": "본문 doc1_1"},
+    ]
     assert results[2] == {
         "page_id": "doc0_3", "page_idx": 2, "regions": [], "markdown": "", "image_crops": [],
         "state": "quarantined", "reason": "the image is damaged",
@@ -565,6 +570,78 @@ def test_export_numbers_pages_over_the_corpus_and_names_the_rows_of_arrays(tmp_p
         assert vectors.dtype == np.float16
         assert vectors.tolist() == np.eye(DIM)[[0, 1, 0, 1]].tolist()
     assert np.load(tmp_path / "out" / "embeddings" / "queries.npy").shape == (2, DIM)
+
+
+def test_an_exported_region_has_the_label_of_the_layout_and_the_kind_of_what_was_read(tmp_path: Path):
+    made = page_tables(0)
+    regions = made.layout_regions["regions"].to_pylist()
+    regions[0][1] |= {"label": "doc_title"}
+    export(Tables({"s": replace(made, layout_regions=changed(made.layout_regions, regions=regions))}), ["s"], tmp_path)
+    picture, title = lines(tmp_path / "ocr_results.jsonl")[0]["regions"]
+    assert (picture["label"], picture["kind"], picture["content"]) == ("image", "image", None)
+    assert (title["label"], title["kind"], title["content"]) == ("doc_title", "text", "본문 doc0_1")
+
+
+def test_an_export_has_the_pictures_of_whole_pages_when_they_are_asked_for(tmp_path: Path):
+    @contextmanager
+    def opened(shard: str):  # type: ignore[no-untyped-def]
+        yield lambda page_id: None if page_id == "doc0_3" else jpeg(7)
+
+    reader = Tables({"s": page_tables(0)})
+    export(reader, ["s"], tmp_path, images=opened)
+    named = [page["page_image"] for page in lines(tmp_path / "ocr_results.jsonl")]
+    assert named == ["pages/doc0_1.jpg", "pages/doc0_2.jpg", None]
+    assert (tmp_path / "pages" / "doc0_2.jpg").read_bytes() == jpeg(7)
+    export(reader, ["s"], tmp_path)
+    assert not (tmp_path / "pages").exists()
+    assert "page_image" not in lines(tmp_path / "ocr_results.jsonl")[0]
+
+
+def told(made: ReleaseInput) -> ReleaseInput:
+    """The tables of a shard that name folders of a machine, and link to what is no page of the web."""
+    regions, reasons = made.ocr_results["regions"].to_pylist(), made.ocr_results["reason"].to_pylist()
+    why = "Command '['/opt/me/bin/tesseract', '/tmp/kopub-x1/page 1.png']' timed out"
+    regions[0][1] |= {"content": "", "state": "failed", "reason": why}
+    reasons[0], states = f"1 of 2 regions: {why}", ["partial", "ok", "quarantined"]
+    markdown = "[click](javascript:alert(1)) ![p](file:///home/me/a.png) [site](https://example.com)"
+    layer = changed(made.parsed_texts, text_layer_reason=["no font in /home/me/fonts/a.ttf", None, None])
+    parameters = {"folder": "/home/me/weights", "prompt": "a/b"}
+    engine = {"engine": "recognition.own", "version": 1, "parameters": parameters}
+    return replace(
+        made,
+        raw_pages=changed(made.raw_pages, reason=[None, None, "cannot identify image file '/tmp/kopub-x1/page.png'"]),
+        ocr_results=changed(
+            made.ocr_results, regions=regions, reason=reasons, state=states, markdown=[markdown, markdown, None]
+        ),
+        parsed_texts=layer,
+        made={"ocr_results": {"made_with": json.dumps({"version": 1, "engines": [engine]})}},
+    )
+
+
+def test_no_folder_of_the_machine_and_no_live_link_leaves_with_a_release_or_an_export(tmp_path: Path):
+    made = told(page_tables(0))
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    release.publish("shard_00", made)
+    release.finish(about("shard_00", limits=["weights lie in /home/me/weights"]))
+    pages, regions, lineage = (load(tmp_path / "r", config) for config in ("pages", "regions", "lineage"))
+    timed_out = "Command '['…', 'page 1.png']' timed out"
+    assert pages["reason"][:] == [
+        f"ocr_results: 1 of 2 regions: {timed_out}", None, "raw_pages: cannot identify image file 'page.png'",
+    ]  # fmt: skip
+    assert pages[0]["text_layer_reason"] == "no font in a.ttf"
+    assert regions[1]["reason"] == timed_out
+    assert "/weights" not in json.dumps(lineage.to_list())
+    assert '"prompt":"a/b"' in json.dumps(lineage.to_list()).replace("\\", "").replace(" ", "")
+    export(Tables({"shard_00": made}), ["shard_00"], tmp_path / "out")
+    exported = lines(tmp_path / "out" / "ocr_results.jsonl")
+    assert exported[0]["reason"] == f"1 of 2 regions: {timed_out}"
+    for markdown in (pages[0]["markdown"], exported[0]["markdown"]):
+        shown = MarkdownIt("commonmark").render(markdown)
+        assert re.findall(r'(?:href|src)="([^"]*)"', shown) == ["https://example.com"]
+        assert "javascript:alert(1)" in shown, "what is printed stays"
+    for path, content in (contents(tmp_path / "r") | contents(tmp_path / "out")).items():
+        if not path.endswith((".parquet", ".npy")):
+            assert not re.search(rb"/home/me/|/tmp/kopub|/opt/me", content.replace(b"file:///home/me/a.png", b"")), path
 
 
 def test_export_without_queries_has_an_empty_array(tmp_path: Path):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub_assets.running.execution import range_tags
+from kopub_assets.running.launchpad import launchable
 from resources.config.choices.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub.repository import HubTarget
@@ -60,7 +61,7 @@ def run(
         platform.assets,
         selection=selection,
         tags=range_tags("shard_00", "shard_01") | (tags or {}),
-        resources=platform.resources() | chosen,
+        resources=launchable(platform.resources() | chosen),
         run_config={**QUIET, **(config or {})},
         instance=platform.instance,
         raise_on_error=False,
@@ -244,7 +245,7 @@ def test_an_image_that_is_not_the_one_that_was_read_is_not_released(platform: Pl
         platform.assets,
         selection=["hf_release"],
         partition_key="shard_00",
-        resources=platform.resources() | {"release": release},
+        resources=launchable(platform.resources() | {"release": release}),
         instance=platform.instance,
         raise_on_error=False,
     )

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from kopub_assets.running.execution import range_tags
+from kopub_assets.running.launchpad import launchable
 from resources.config.settings import load_settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
@@ -82,7 +83,7 @@ def _push(platform: Platform) -> dg.ExecuteInProcessResult:
     return dg.materialize(
         platform.assets,
         tags=range_tags("shard_00", "shard_01") | {"kopub/publish": "true"},
-        resources=platform.resources(),
+        resources=launchable(platform.resources()),
         instance=platform.instance,
         raise_on_error=False,
     )

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import DatasetCard, constants
 
+from resources.files import file_sha256
 from resources.release import local
 from resources.release.dataset.parquet import write
 from resources.release.loading import count, count_apart
 from resources.release.local import LocalRelease
-from resources.release.verify import verify
+from resources.release.verify import unproved, verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of
@@ -54,6 +55,14 @@ def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], s
     LocalRelease(folder=str(folder)).finish(about("shard_00", "shard_01"))
 
 
+def write_card(folder: Path, text: str) -> None:
+    """Replace the card, and its hash."""
+    (folder / "README.md").write_text(text, "utf-8")
+    sums = folder / "SHA256SUMS"
+    others = [line for line in sums.read_text().splitlines(True) if not line.endswith("  README.md\n")]
+    sums.write_text("".join(others) + f"{file_sha256(folder / 'README.md')}  README.md\n")
+
+
 def test_a_sound_release_has_no_problems(folder: Path):
     assert list(verify(folder)) == []
 
@@ -63,6 +72,13 @@ def test_a_release_may_be_the_folder_one_is_in(folder: Path, monkeypatch: pytest
     assert list(verify(Path("."), load=False)) == []
     monkeypatch.chdir(folder.parent)
     assert "is no release" in next(iter(verify(Path("."))))
+
+
+def test_a_path_that_looks_like_a_pattern_is_one_folder(tmp_path: Path):
+    starred, other = tmp_path / "data*" / "r [1]", tmp_path / "data2" / "r [1]"
+    for home in (starred, other):
+        release_of(home, page_tables(0))
+    assert list(verify(starred)) == []
 
 
 def test_a_release_without_queries_or_pictures_is_sound(tmp_path: Path):
@@ -160,14 +176,14 @@ def test_columns_that_joins_need_are_missed_in_a_line(folder: Path):
 
 @pytest.mark.parametrize("card", ["---\nconfigs: [\n---\n", "---\n- 1\n---\n"])
 def test_a_card_that_cannot_be_read_is_a_line(folder: Path, card: str):
-    (folder / "README.md").write_text(card)
+    write_card(folder, card)
     (line,) = verify(folder)
     assert line.startswith("README.md is not that of a release (")
 
 
 def test_a_config_that_datasets_cannot_open_is_a_line(folder: Path):
-    card = folder / "README.md"
-    card.write_text(card.read_text("utf-8").replace("data/regions/*.parquet", "data/elsewhere/*.parquet"), "utf-8")
+    card = (folder / "README.md").read_text("utf-8")
+    write_card(folder, card.replace("data/regions/*.parquet", "data/elsewhere/*.parquet"))
     assert [line.partition(":")[0] for line in verify(folder)] == ["datasets cannot open regions"]
 
 
@@ -180,9 +196,8 @@ def test_the_card_is_parsed_once_for_all_configs(folder: Path, monkeypatch: pyte
 
 
 def test_rows_that_datasets_does_not_give_are_a_line(folder: Path):
-    card = folder / "README.md"
-    text = card.read_text("utf-8").replace("data/crops/*.parquet", "data/crops/shard_00.parquet")
-    card.write_text(text, "utf-8")
+    card = (folder / "README.md").read_text("utf-8")
+    write_card(folder, card.replace("data/crops/*.parquet", "data/crops/shard_00.parquet"))
     assert list(verify(folder)) == ["datasets gives 2 rows of crops, its files hold 4"]
     assert list(verify(folder, ["shard_01"])) == ["datasets gives 0 rows of crops, its files hold 2"]
     assert list(verify(folder, ["shard_00"])) == []
@@ -271,6 +286,74 @@ def test_another_run_that_writes_a_shard_does_not_make_the_others_unsound(folder
     found = list(verify(folder, load=False))
     assert "SHA256SUMS and manifest.json do not list the same files and hashes" in found
     assert "data/crops/shard_02.parquet is not listed in manifest.json" in found
+
+
+@pytest.mark.parametrize("name", ["README.md", "ATTRIBUTION.md", "manifest.json"])
+def test_a_text_that_says_something_else_is_a_line(folder: Path, name: str):
+    text = (folder / name).read_text("utf-8")
+    (folder / name).write_text(f"{text}\n", "utf-8")
+    assert list(verify(folder)) == [f"{name} has another SHA-256 than SHA256SUMS says"]
+    assert list(verify(folder, ["shard_00"]))
+
+
+def test_a_text_whose_hash_was_taken_out_is_a_line(folder: Path):
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "README.md" not in line))
+    assert list(verify(folder)) == ["SHA256SUMS has no hash of README.md"]
+
+
+def test_the_system_s_own_program_proves_a_release_too(folder: Path):
+    checked = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, text=True, check=True)
+    assert {"README.md: OK", "ATTRIBUTION.md: OK", "manifest.json: OK"} <= set(checked.stdout.splitlines())
+
+
+def test_a_release_of_an_older_version_is_sound_with_a_word_about_its_card(folder: Path):
+    assert unproved(folder) == []
+    sums = folder / "SHA256SUMS"
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "  data/" in line))
+    assert list(verify(folder)) == []
+    assert unproved(folder) == [
+        "SHA256SUMS is of an older version and has no hash of README.md, ATTRIBUTION.md, manifest.json: "
+        "release again to add them"
+    ]
+
+
+@pytest.mark.parametrize("name", ["evil.py", "extra.parquet", "data/pages/more.csv", "data/own/shard_00.parquet"])
+def test_a_file_that_is_not_of_the_release_is_a_line(folder: Path, name: str):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("import os")
+    assert list(verify(folder)) == [f"{name} is no file of a release: move it out"]
+
+
+def test_what_git_and_the_hub_keep_beside_a_release_is_none_of_it(folder: Path):
+    for name in (".gitattributes", ".git/config", ".cache/huggingface/download/README.md.metadata"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert list(verify(folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        ("[" * 100_000, "manifest.json is not that of a release (RecursionError)"),
+        ('{"shards": [], "files": {}}', "its list of shards is empty, or names what is none"),
+        ('{"shards": ["../x"], "files": {}}', "its list of shards is empty, or names what is none"),
+        (
+            '{"shards": ["shard_00"], "files": {"../../../etc/passwd": {"sha256": "x", "rows": 1, "bytes": 1}}}',
+            "it lists ../../../etc/passwd, which is no data file",
+        ),
+        (
+            '{"shards": ["shard_00"], "files": {"data/pages/../x.parquet": {"sha256": "x", "rows": 1, "bytes": 1}}}',
+            "it lists data/pages/../x.parquet, which is no data file",
+        ),
+    ],
+    ids=["nested", "no shards", "a path as a shard", "a path outside", "a path through a folder"],
+)
+def test_a_hostile_manifest_is_one_line(folder: Path, manifest: str, expected: str):
+    (folder / "manifest.json").write_text(manifest)
+    (line,) = verify(folder)
+    assert line.startswith("manifest.json is not that of a release")
+    assert line.endswith(expected)
 
 
 def kopub(home: Path, *command: str) -> subprocess.CompletedProcess[str]:

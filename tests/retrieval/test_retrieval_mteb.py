@@ -24,8 +24,9 @@ from resources.recognition.readings import PageReading, RegionText
 from resources.retrieval.ranking_metrics import METRICS
 from resources.states import State
 from tests.support.harness import Platform
+from tests.support.installed import imported
 
-pytest.importorskip("mteb", reason="mteb is not installed: pip install -c requirements.lock torch mteb")
+imported("mteb")
 
 SOURCE = Path(os.environ.get("KOPUB_TEST_CORPUS", ROOT / "samples"))
 NAMES = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10", "hit_rate_at_20", "ndcg_at_10", "mrr_at_1000")

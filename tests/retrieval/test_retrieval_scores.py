@@ -13,7 +13,6 @@ import pytest
 from kopub_cli.display.score_lines import retrieval_lines
 from resources.code_version import CodeVersion
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page
@@ -202,7 +201,7 @@ def test_shards_of_different_vectors_are_named(measured: Platform):
 def test_texts_that_did_not_change_are_not_tokenised_again(measured: Platform):
     files = [measured.home / "store" / "retrieval_tokens" / f"shard_0{at}.parquet" for at in (0, 1)]
     before = [file.stat().st_mtime_ns for file in files]
-    measured.engines["recognition"] = configured(SlowReader, diary=str(measured.home / "again"), prompt="see")
+    measured.engines["recognition"] = SlowReader(diary=str(measured.home / "again"), prompt="see")
     metadata = _metadata(measured.run(UPSTREAM))
     assert metadata["computed"] == 12
     after = [file.stat().st_mtime_ns for file in files]
@@ -214,12 +213,12 @@ def test_a_run_of_another_schema_is_none(measured: Platform):
     measured.store.write("retrieval_runs", "now", pa.table({"query_id": ["q0"]}), {"inputs": "old", "accepted": "yes"})
     measured.store.write("retrieval_scores", "all", pa.table({"metric": ["old"]}), {"inputs": "old"})
     metadata = _metadata(measured.run("retrieval_scores", first=None))
-    assert (metadata["computed"], metadata["compared"].partition(":")[0]) == (12, "not compared")
+    assert (metadata["computed"], metadata["compared"].partition(":")[0]) == (12, "the first of its kind")
     assert _values(measured)["text"] == 1.0
 
 
 def shown_scores(platform: Platform) -> tuple[list[str], list[str]]:
-    return retrieval_lines(platform.store, ["shard_00", "shard_01"], lambda asset, shard: True)
+    return retrieval_lines(platform.settings, lambda asset, shard: True)
 
 
 def test_a_corpus_without_queries_is_explained(tmp_path: Path):
@@ -242,9 +241,9 @@ def test_an_installation_that_cannot_measure_says_so(platform: Platform, monkeyp
 def test_status_shows_the_headline(platform: Platform):
     assert shown_scores(platform) == ([], [])
     platform.run(UPSTREAM, last="shard_01")
-    perfect = "1.000 1.000 1.000 1.000"
-    shown = f"scores   image {perfect}, text {perfect}, bm25 {perfect}, fusion {perfect} (nDCG@10, recall@1, 5, 10)"
-    assert shown_scores(platform) == ([shown], [])
+    perfect = "nDCG@10 1.000, recall@1 1.000, recall@5 1.000"
+    shown = [f"finding  by {retriever}: {perfect}" for retriever in ("image", "text", "bm25", "fusion")]
+    assert shown_scores(platform) == (shown, [])
     platform.engines["embedding"] = NamingEmbedder(lost=0)
     platform.run(UPSTREAM, last="shard_01")
     assert len(shown_scores(platform)[1]) == 3

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from tests.doubles.http_double import Asked, HttpDouble, Reply, says
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform, failure
+from tests.support.installed import needs
 from tests.support.processes import forked
 from tests.support.sources.corpora import Page, page_image
 
@@ -291,7 +291,7 @@ def test_answers_in_any_order_come_to_the_shard_they_are_of(tmp_path: Path):
     }
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="the layout model runs on PyTorch")
+@needs("torch", "transformers")
 def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from resources.layout.pp_doclayout.model import PageModel
 
@@ -320,7 +320,7 @@ def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("torch") is None, reason="the layout model runs on PyTorch")
+@needs("torch", "transformers")
 def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
     platform.engines["layout"] = PPDocLayout(
@@ -381,7 +381,8 @@ def test_shards_without_anything_to_do_are_passed_over(tmp_path: Path):
         "shard_01": 2,
         "shard_02": 0,
     }
-    assert told(result, "layout_regions")["shard_01"]["seconds"] == pytest.approx(alone["seconds"], 1e-3), "as made"
+    assert "seconds" in alone
+    assert "seconds" not in told(result, "layout_regions")["shard_01"]
     assert len(calls(platform)) == 2
     assert platform.run(BEFORE, last="shard_02").success
     assert len(calls(platform)) == 2

@@ -127,7 +127,7 @@ def test_what_is_made_is_searched(tmp_path: Path):
     platform = made(tmp_path, select="raw_pages,layout_regions,ocr_results,parsed_texts")
     answer = searcher(platform).search("밝기", mode=Mode.AUTO)
     assert (answer.mode, answer.hits[0].page.page_id) == (Mode.BM25, "a_1")
-    with pytest.raises(CannotSearch, match="no text vectors yet: materialize corpus_text_embeddings"):
+    with pytest.raises(CannotSearch, match="no text vectors yet: run `kopub run`"):
         searcher(platform).search("밝기", mode=Mode.FUSION)
 
 
@@ -198,10 +198,12 @@ def test_the_passage_names_its_region(platform: Platform):
 
 
 @pytest.mark.services
-def test_the_command_says_how_it_ranked_and_what_does_not_match(platform: Platform):
-    shown = run(platform.home, "kopub", "search", "밝기", "--document", "a", "--top", "1")
-    assert "a_1" in shown.stdout
-    assert "ranked by fusion (nothing was measured on these tables); --mode chooses another" in shown.stdout
+def test_the_command_shows_pages_and_passages_and_no_scores(platform: Platform):
+    shown = run(platform.home, "kopub", "search", "밝기", "--document", "a", "--shards", "shard_00", "--top", "1")
+    page, passage = shown.stdout.splitlines()
+    assert page == " 1. a_1  a, page 1  words in region 0"
+    assert passage.strip().startswith("화면 밝기를")
+    assert "ranked by" not in shown.stdout
     assert run(platform.home, "kopub", "search", "김치찌개").stdout.startswith("Nothing matches well.")
     nothing = run(platform.home, "kopub", "search", "김치찌개", "--mode", "bm25", "--json")
     assert (json.loads(nothing.stdout)["matches_well"], json.loads(nothing.stdout)["hits"]) == (False, [])

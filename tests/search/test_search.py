@@ -162,12 +162,12 @@ def test_images_and_texts_are_fused(tmp_path: Path):
 
 
 def test_no_vectors_yet(tmp_path: Path):
-    with pytest.raises(CannotSearch, match="no text vectors yet: materialize corpus_text_embeddings"):
+    with pytest.raises(CannotSearch, match="no text vectors yet: run `kopub run`"):
         searcher(made(tmp_path, select="raw_pages")).search("화면")
 
 
 def test_vectors_of_another_width_or_engine_are_refused(platform: Platform):
-    with pytest.raises(CannotSearch, match="have 2048 dimensions, those of profile cpu 64: materialize"):
+    with pytest.raises(CannotSearch, match="have 2048 dimensions, those of profile cpu 64: run `kopub run`"):
         searcher(platform, HashedEmbedder(dim=64)).search("화면")
     other = type(
         "HashedEmbedder", (HashedEmbedder,), {"code_version": CodeVersion("embedding.hashed", {1: "one", 2: "two"})}
@@ -334,7 +334,7 @@ def test_the_command_line(platform: Platform):
 
     shown = run(platform.home, "kopub", "search", "화면 밝기", FORCE_COLOR="1", TERM="xterm")
     assert "a_1" in shown.stdout
-    assert "\x1b[1;32m밝기\x1b[0m" in shown.stdout
+    assert "\x1b[1;4;32m밝기\x1b[0m" in shown.stdout
 
 
 @pytest.mark.services

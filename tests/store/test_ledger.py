@@ -1,5 +1,7 @@
 """The ledger: what was computed, by which run, at what cost."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +40,23 @@ def test_entries_are_added_and_the_newest_of_a_row_wins(store: ShardStore):
     assert last["run_id"].to_pylist() == ["run-1", "run-2"]
     assert last["gpu_seconds"].to_pylist() == [2.0, 10.0]
     assert ledger.spent(every) == ledger.Spent(3, 9.0, 14.0)
+
+
+def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_path: Path):
+    """One that lets go of the bytes while Python ends aborts the process, as it did after one status in fifty."""
+    store = ShardStore(url=str(tmp_path))
+    ledger.append(store, "raw_pages", "shard_00", made("run-1", *(f"p_{at}" for at in range(100))))
+    program = """
+import os, sys
+from resources.store.records import ledger
+from resources.store.shard_store import ShardStore
+
+store, before = ShardStore(url=sys.argv[1]), len(os.listdir("/proc/self/task"))
+rows = ledger.read(store, "raw_pages", "shard_00").num_rows
+print(rows, len(os.listdir("/proc/self/task")) - before)
+"""
+    read = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert read.stdout == "100 0\n"
 
 
 def test_many_parts_become_one_and_nothing_is_lost_or_doubled(store: ShardStore):

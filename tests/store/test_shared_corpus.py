@@ -99,7 +99,7 @@ def test_the_commands_of_two_machines(url: str, tmp_path: Path):
     content = [pages("a_1"), pages("b_1")]
     source = put(write_corpus(tmp_path / "source", content, [query("q1", "무엇인가?", "a_1")]), f"{url}/source")
     indexed = kopub("here", "index", source)
-    assert f"{url}/corpus: 2 shards, 2 pages, 1 query" in indexed.stdout.splitlines(), indexed.stderr
+    assert f"{url}/corpus: 2 pages in 2 documents, 1 query" in indexed.stdout.splitlines(), indexed.stderr
     for machine, shard in (("here", "shard_00"), ("there", "shard_01")):
         made = kopub(machine, "run", "--shards", shard)
         assert made.returncode == 0, made.stdout + made.stderr

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.readers import KnowingReader
 from tests.support.harness import Platform
@@ -25,11 +24,11 @@ def write_pages(folder: Path, count: int) -> Path:
 def reader(platform: Platform, answers: Path, **fields: Any) -> KnowingReader:
     """A reader of these answers that notes what it reads in the platform's diary."""
     diary = str(platform.home / "recognition.diary")
-    return configured(KnowingReader, answers=str(answers), diary=diary, **fields)
+    return KnowingReader(answers=str(answers), diary=diary, **fields)
 
 
 def guarded(platform: Platform, answers: Path, **gates: Any) -> None:
     """Let the benchmark of a folder guard the platform's corpus."""
-    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(answers)}, **gates)
+    platform.engines["gates"] = Gates(benchmarks={"texts": str(answers)}, **gates)
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"))
     platform.engines["recognition"] = reader(platform, answers)

@@ -17,12 +17,12 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
+from kopub_assets.running.launchpad import launchable
+from resources.config.choices.figures import Figures
 from resources.config.choices.gates import Gates
 from resources.config.choices.pdf import Pdf
-from resources.config.configured import configured
 from resources.config.located import Located
 from resources.config.settings import Settings
-from resources.figures.choices import Figures
 from resources.figures.none import NoNotes
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
@@ -117,7 +117,7 @@ class Platform:
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
             tags={**(range_tags(first, last) if first and last else {}), **(tags or {})},
-            resources=self.resources(),
+            resources=launchable(self.resources()),
             run_config={"resources": overrides, **QUIET},
             instance=self.instance,
             raise_on_error=False,
@@ -185,9 +185,7 @@ _DOUBLES: dict[str, Callable[[Platform], Any]] = {
     "store": lambda platform: platform.store,
     "corpus": lambda platform: Corpus(home=str(platform.home)),
     "layout": lambda platform: OneRegionLayout(diary=str(platform.home / "layout.diary")),
-    "recognition": lambda platform: configured(
-        SlowReader, diary=str(platform.home / "recognition.diary"), prompt="read"
-    ),
+    "recognition": lambda platform: SlowReader(diary=str(platform.home / "recognition.diary"), prompt="read"),
     "embedding": lambda platform: UnitEmbedder(),
     "release": lambda platform: LocalRelease(folder=str(platform.home / "release")),
 }

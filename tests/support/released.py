@@ -172,6 +172,7 @@ class ReleasedCorpus:
             files = LocalRelease(folder=str(self.folder)).publish(shard, made)
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
             self.store.write("hf_release", shard, table, {"recipe": "r", "made_from": json.dumps(contents[shard])})
+        LocalRelease(folder=str(self.folder)).finish(self.about)
         run_history.HISTORY.write_scores(
             self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from resources.config.settings import ROOT
+from tests.support.installed import NO_CHROMIUM, imported
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -22,10 +23,10 @@ KOREAN, ENGLISH = "ko-KR", "en-GB"
 @contextmanager
 def chromium() -> Iterator["Browser"]:
     """Chromium as the system has it. Skips the test where there is none."""
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    sync = imported("playwright.sync_api")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
-        pytest.skip("there is no Chromium on this machine")
+        pytest.skip(NO_CHROMIUM)
     with sync.sync_playwright() as playwright:
         # Chromium refuses to sandbox itself for root, as in a container.
         sandbox = [] if os.getuid() else ["--no-sandbox"]

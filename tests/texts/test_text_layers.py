@@ -153,6 +153,12 @@ def test_garbage_is_not_believed_and_says_why(words: list[Word], says: str):
     assert re.search(says, unsound(layer(words)) or "")
 
 
+def test_a_layer_in_a_script_that_is_expected_is_believed():
+    russian = layer(line("русские буквы на этой странице"))
+    assert unsound(russian) is not None
+    assert unsound(russian, frozenset({"CYRILLIC"})) is None
+
+
 def test_text_that_lies_beyond_the_sheet_speaks_against_a_layer():
     assert unsound(layer(line("a few words"), outside=3)) == "25% of its characters lie outside of the page"
     assert unsound(layer(outside=30)) == "all of its text lies outside of the page"
@@ -168,7 +174,7 @@ def test_a_few_bullets_of_a_symbol_font_do_not_speak_against_a_layer():
 def test_each_word_goes_to_the_smallest_region_around_it():
     page = layer(line("outer words"), line("inner", x=300, y=300), line("elsewhere", x=700, y=900))
     regions = [region(0, 0, 0, 600, 600), region(1, 280, 280, 500, 340)]
-    assert taken(page, regions) == {0: "outer words", 1: "inner"}
+    assert taken(page, regions).texts == {0: "outer words", 1: "inner"}
 
 
 def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
@@ -177,16 +183,36 @@ def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
                  bare=(slice(32, 38), slice(10, 40)))  # fmt: skip
     tasks = {1: ("table", Task.TABLE), 2: ("display_formula", Task.FORMULA), 5: ("seal", Task.TEXT)}
     regions = [region(at, 50, 100 * at - 5, 950, 100 * at + 90, *tasks.get(at, ("text", Task.TEXT))) for at in range(8)]
-    assert taken(page, regions) == {0: "text of a page"}
+    assert taken(page, regions).texts == {0: "text of a page"}
 
 
 def test_nothing_is_taken_of_an_unsound_layer():
-    assert taken(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]) == {}
+    assert taken(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]).texts == {}
+
+
+def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are_samples():
+    lines = ["Installation guide", "a sentence of the body as long as any", "and one more", "12 300 450 won in 2024"]
+    page = layer(*(line(text, y=100 + 60 * at, size=40 if at == 0 else 20) for at, text in enumerate(lines)))
+    found = taken(page, [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "HANGUL"}))
+    assert [sample.text for sample in found.samples] == [lines[1], lines[0], lines[3]]
+    assert found.samples[0].box == (95, 155, page.words[10].box[2] + 5, 185)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [line("ελληνικά γράμματα"), line("( ) [ ] { } = = a"), line("a word", marks=Mark.UP)],
+)
+def test_what_the_reader_may_not_read_is_no_sample(words: list[Word]):
+    found = taken(layer(words), [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "GREEK"}))
+    assert found.texts
+    assert not found.samples
 
 
 def test_code_keeps_its_indents():
     page = layer(line("def one():"), line("return 1", x=140, y=130), line("apt", y=160, marks=Mark.HYPHEN))
-    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]) == {0: "```\ndef one():\n    return 1\napt-\n```"}
+    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]).texts == {
+        0: "```\ndef one():\n    return 1\napt-\n```"
+    }
 
 
 # Comparison

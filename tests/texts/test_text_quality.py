@@ -92,7 +92,8 @@ def test_a_part_is_enough(text: str, kind: str):
 def test_what_is_there_twice_is_counted_to_the_character():
     text = "".join(random.Random(3).choices(string.ascii_lowercase, k=700))
     again = [doubt.says for doubt in doubts(text + text[100:400]) if doubt.kind == "repeated"]
-    assert again == ["26% of the text was there before"], "261 stretches of 40 characters, of 1,000 characters"
+    # 261 stretches of 40 characters, of 1,000 characters.
+    assert again == ["26% of the text repeats earlier text, by a reading loop or in print"]
     assert not any(doubt.kind == "repeated" for doubt in doubts(text + text[100:139]))
 
 
@@ -122,6 +123,7 @@ FULL = Box("text", 200_000, 600)
         ([FULL, Box("table", 200_000, 60)], False),
         ([FULL, Box("table", 200_000, 0)], True),
         ([FULL, Box("doc_title", 90_000, 12)], False),
+        ([Box("paragraph_title", 940_000, 35)], True),
         ([Box("text", 500_000, 180)], False),
         ([Box("text", 500_000, 20)], True),
         ([Box("text", 500_000, 0)], True),
@@ -131,6 +133,20 @@ FULL = Box("text", 200_000, 600)
 )
 def test_too_little_text_for_its_boxes(boxes: list[Box], wrong: bool):
     assert (kinds("글", *boxes) == {"truncated"}) is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "boxes", "kind"),
+    [
+        ("쪽", [Box("image", 970_000, 0, picture=True)], "picture"),
+        ("쪽", [FULL, Box("image", 300_000, 0, picture=True)], None),
+        ("", [Box("text", 9_000, 0)], "truncated"),
+        ("", [Box("image", 90_000, 0, picture=True)], "truncated"),
+        (". . · . " * 200, [], "signs"),
+    ],
+)
+def test_ink_of_which_nothing_was_read_is_doubtful(text: str, boxes: list[Box], kind: str | None):
+    assert kind in kinds(text, *boxes) if kind else not kinds(text, *boxes)
 
 
 def test_a_reading_that_no_other_agrees_with_is_doubtful():
@@ -242,7 +258,7 @@ def test_the_command_lists_them(platform: Platform, result: object):
     assert {page["page_id"] for page in found} == {"a_2", "b_1", "b_2"}
     assert [page["doubt"] for page in found] == sorted((page["doubt"] for page in found), reverse=True)
     shown = run(platform.home, "kopub", "doubts", "--top", "1")
-    assert shown.stdout.splitlines()[-1] == "3 of 4 texts look wrong (75.0%)"
+    assert shown.stdout.splitlines()[-1] == "3 of 4 texts look wrong (75.0%); --top 3 lists them all"
     assert len(shown.stdout.splitlines()) == 2
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from kopub_cli.make.plan import evaluation_lines, planned
 from resources.config.choices.gates import Gates
-from resources.config.configured import configured
 from resources.release.card.reading import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
@@ -91,7 +90,7 @@ def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(p
 
 
 def guarded_with(platform: Platform, **gates: Any) -> None:
-    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(platform.home / "answers")}, **gates)
+    platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "answers")}, **gates)
 
 
 def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platform):
@@ -109,7 +108,7 @@ def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platf
 
 def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgraded(platform: Platform):
     write_pages(platform.home / "others", 2)
-    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(platform.home / "others")})
+    platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "others")})
     (shown,) = planned(platform.settings)["evaluations"]
     assert shown["why"] == ["this profile has not been scored on it"]
     assert night(platform)[0] == {BENCHMARKS}
@@ -164,6 +163,6 @@ def test_the_check_says_what_got_worse(platform: Platform):
 
 
 def test_a_folder_that_is_gone_fails_in_one_line(platform: Platform, tmp_path: Path):
-    platform.engines["gates"] = configured(Gates, benchmarks={"texts": str(tmp_path / "nowhere")})
+    platform.engines["gates"] = Gates(benchmarks={"texts": str(tmp_path / "nowhere")})
     result = platform.run(BENCHMARKS, first=None)
     assert not result.success

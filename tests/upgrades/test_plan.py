@@ -17,7 +17,6 @@ from kopub_cli.display.durations import duration
 from kopub_cli.make.plan import in_between
 from resources.code_version import CodeVersion
 from resources.config.choices.upgrade_window import Upgrades
-from resources.config.configured import configured
 from resources.config.settings import what_if
 from resources.errors import ConfigError
 from resources.layout.cpu.detector import CpuLayout
@@ -63,7 +62,7 @@ def platform(built: Prepared) -> Platform:
 
 def reads(platform: Platform, prompt: str, **fields: Any) -> None:
     diary = str(platform.home / "recognition.diary")
-    platform.engines["recognition"] = configured(TwoGpuReader, diary=diary, prompt=prompt, **fields)
+    platform.engines["recognition"] = TwoGpuReader(diary=diary, prompt=prompt, **fields)
 
 
 def surveyed(platform: Platform) -> Survey:
@@ -109,7 +108,7 @@ def test_another_engine_is_expected_to_take_what_it_says_itself(platform: Platfo
         typical_seconds: ClassVar[float] = 3.0
 
     diary = str(platform.home / "recognition.diary")
-    platform.engines["recognition"] = configured(OtherReader, diary=diary, prompt="read")
+    platform.engines["recognition"] = OtherReader(diary=diary, prompt="read")
     plan = plans(platform)["ocr_results"]
     assert (plan.seconds, plan.gpu_seconds, plan.measured) == (pytest.approx(15), pytest.approx(30), False)
 
@@ -231,10 +230,9 @@ def test_a_store_that_takes_no_footer_cache_is_read_without_one(
 
 def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
     before = surveyed(platform).standings
-    for file in (platform.home / "store" / ".footers" / "ocr_results").iterdir():
-        file.write_bytes(b"PAR1")
-    assert surveyed(platform).standings == before
     (file,) = (platform.home / "store" / ".footers" / "ocr_results").iterdir()
+    file.write_bytes(b"PAR1")
+    assert surveyed(platform).standings == before
     assert file.stat().st_size > 4
 
 
@@ -247,9 +245,7 @@ def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: 
         server = VLLMServer(model="glm", revision="r1", mode="external", urls=[double.url], images_per_prompt=0)
 
         def reader(**prompts: str) -> GlmOcrRecognizer:
-            return configured(
-                GlmOcrRecognizer, server=server, processes=1, reuse_folder=str(tmp_path / "reuse"), prompts=prompts
-            )
+            return GlmOcrRecognizer(server=server, processes=1, reuse_folder=str(tmp_path / "reuse"), prompts=prompts)
 
         (tmp_path / "home").mkdir()
         (tmp_path / "home" / "shards.json").symlink_to(SAMPLES / "shards.json")

@@ -1,22 +1,26 @@
-"""An upgrade as it happens: a profile is edited, the daemon restarted, and the night's backfill comes once."""
+"""An upgrade as it happens: a profile is edited under running services, and the night's backfill comes once."""
 
 import os
 import signal
+import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
+from kopub_assets.upgrades.reloading import NAME as WATCH
 from kopub_assets.upgrades.sensor import NAME
-from resources.pages.indexing import index
+from resources.pages.indexing import Others, index
 from resources.store.shard_store import ShardStore
 from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.dagster.ui import Ui
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
 
@@ -24,6 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 PATIENCE = 300.0
 """Seconds: the night begins at a whole minute, and a run is a process of its own."""
+SHARDS = ["shard_00", "shard_01", "shard_02", "shard_03"]
+SHOWN = '{ assetNodes(assetKeys: [{path: ["corpus_image_embeddings"]}]) { opVersion partitionKeys } }'
 BUILT = "raw_pages,corpus_image_embeddings,query_embeddings"
 PROFILE = """
 layout: {{engine: cpu}}
@@ -43,10 +49,15 @@ class Live:
         self.folder = folder
         self.store = ShardStore(url=str(folder / "home" / "store"))
         make_dagster_home(folder / "dagster")
-        shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1")]
-        index(str(write_corpus(folder / "source", shards, [query("q1", "무엇인가?", "b_1")])), folder / "home")
-        # The night begins while the daemon is down or soon after: both are as good.
+        self.index()
+        # The night begins before the profile is edited or soon after: both are as good.
         self._start = datetime.now(UTC) + timedelta(seconds=60)
+
+    def index(self, more: Sequence[str] = ()) -> None:
+        shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1"), *map(pages, more)]
+        source = self.folder / f"source_{len(shards)}"
+        written = write_corpus(source, shards, [query("q1", "무엇인가?", "b_1")])
+        index(str(written), self.folder / "home", others=Others.REPLACE)
 
     def profile(self, dim: int) -> None:
         text = PROFILE.format(dim=dim, start=self._start, end=self._start + timedelta(hours=6))
@@ -67,14 +78,33 @@ class Live:
         assert done.returncode == 0, done.stderr[-3000:]
 
     @contextmanager
-    def daemon(self) -> Iterator[None]:
+    def services(self) -> Iterator[Ui]:
+        """A code server, a daemon and a web server as those of deploy/docker, until the context ends."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        server = {"host": "127.0.0.1", "port": int(port), "location_name": "kopub"}
+        workspace = self.folder / "workspace.yaml"
+        workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
+        start = ["dagster", "code-server", "start", "--port", port, "--module-name", "definitions"]
         program = "from tests.support.dagster.quick_daemon import quick_main; quick_main()"
-        with forked.started(["python", "-c", program, "run", "-w", "workspace.yaml"], self.environment) as daemon:
-            self.log = daemon.err
-            try:
-                yield
-            finally:
-                os.killpg(daemon.process.pid, signal.SIGKILL)
+        run = ["python", "-c", program, "run", "-w", str(workspace)]
+        with ExitStack() as stack:
+            for command in (start, run):
+                started = stack.enter_context(forked.started(command, self.environment))
+                stack.callback(os.killpg, started.process.pid, signal.SIGKILL)
+            self.log = started.err
+            environment = {name: value for name, value in self.environment.items() if name.startswith("KOPUB_")}
+            yield stack.enter_context(Ui(self.folder, environment).started("--workspace", str(workspace)))
+
+    def failed_ticks(self, instance: dg.DagsterInstance) -> bool:
+        """Whether the watch of the profile has said that it cannot be used."""
+        return any(
+            tick.status is TickStatus.FAILURE and "mine.yaml is not YAML" in str(tick.error)
+            for state in instance.all_instigator_state()
+            if state.name == WATCH
+            for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
+        )
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -89,7 +119,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
     live.profile(dim=64)
     live.build("shard_00...shard_01")
     monkeypatch.setenv("DAGSTER_HOME", live.environment["DAGSTER_HOME"])
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, live.services() as ui:
 
         def ticked(since: float = 0.0) -> bool:
             """Whether an evaluation of the sensor has begun since then, and come to its end."""
@@ -104,15 +134,21 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
         def backfills() -> list[PartitionBackfill]:
             return list(instance.get_backfills())
 
-        with live.daemon():
-            live.until(ticked)
+        def shown() -> tuple[str, list[str]]:
+            """The version of the vectors' code and the shards, as the UI has them."""
+            (node,) = ui.ask(SHOWN)["assetNodes"]
+            return node["opVersion"], node["partitionKeys"]
+
+        live.until(ticked)
         assert backfills() == []
+        version, shards = shown()
+        assert shards == SHARDS[:3]
+
         live.profile(dim=128)
-        with live.daemon():
-            live.until(lambda: len(backfills()) > 0)
-            live.until(lambda: backfills()[0].status is not BulkActionStatus.REQUESTED)
-            done = time.time()
-            live.until(lambda: ticked(done))
+        live.until(lambda: len(backfills()) > 0)
+        live.until(lambda: backfills()[0].status is not BulkActionStatus.REQUESTED)
+        done = time.time()
+        live.until(lambda: ticked(done))
         (backfill,) = backfills()
         assert backfill.status is BulkActionStatus.COMPLETED_SUCCESS, backfill.error
         assert {key.path[-1] for key in backfill.asset_selection or ()} == {
@@ -120,6 +156,15 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
             "query_embeddings",
         }
         assert len(instance.get_runs()) == 2
+        assert shown()[0] != version
+
+        # What cannot be loaded changes nothing, and a shard that is added is there.
+        (tmp_path / "mine.yaml").write_text("layout: [")
+        live.index(["d_1"])
+        live.until(lambda: live.failed_ticks(instance))
+        assert shown()[1] == SHARDS[:3]
+        live.profile(dim=128)
+        live.until(lambda: shown()[1] == SHARDS)
     for asset in ("corpus_image_embeddings", "query_embeddings"):
         for shard in ("shard_00", "shard_01"):
             assert live.store.read(asset, shard).schema.field("vector").type.list_size == 128

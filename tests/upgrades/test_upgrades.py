@@ -1,10 +1,6 @@
 """What a change makes stale, and what a night requests for it: exactly that, once."""
 
-import os
-import re
-import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +10,13 @@ import pytest
 
 from kopub_assets.graph import GRAPH
 from resources.code_version import CodeVersion
-from resources.config.configured import configured
-from resources.config.settings import ROOT
 from resources.layout.regions import PageLayout
-from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
-from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.dagster.nights import SCORES, Nights, Requested
 from tests.support.harness import Platform, Prepared
-from tests.support.processes import forked
-from tests.support.sources.corpora import page_image, pages, query, write_corpus
+from tests.support.sources.corpora import page_image, pages, query
 
 SHARDS = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")]
 QUERIES = [query("q1", "첫 쪽은 무엇인가?", "a_2"), query("q2", "둘째 문서는?", "b_1")]
@@ -79,7 +70,7 @@ def other_boxes(platform: Platform) -> None:
 
 def other_reader(platform: Platform, **fields: Any) -> None:
     diary = str(platform.home / "recognition.diary")
-    platform.engines["recognition"] = configured(SlowReader, diary=diary, prompt="say", **fields)
+    platform.engines["recognition"] = SlowReader(diary=diary, prompt="say", **fields)
 
 
 def other_embedder(platform: Platform) -> None:
@@ -165,7 +156,7 @@ def test_a_reader_that_reads_the_same_stops_at_the_first_table_that_is_unchanged
 
     before, file = rows(), vectors()
     diary = str(platform.home / "recognition.diary")
-    platform.engines["recognition"] = configured(OtherRevision, diary=diary)
+    platform.engines["recognition"] = OtherRevision(diary=diary)
     requested = nights.tick(2.1)
     assert requested == of(BOTH, *READING)
     nights.make(requested)
@@ -207,7 +198,7 @@ def test_a_page_that_failed_and_came_out_later_is_news_to_the_tables_below(platf
     platform.engines["layout"] = OneRegionLayout(diary=diary, revision="r2", fail_on="b_2")
     nights.make(nights.tick(2.1))
     assert platform.states("parsed_texts", "shard_01")["b_2"] == "failed"
-    platform.engines["layout"] = configured(Repaired, diary=diary, revision="r2", fail_on="b_2")
+    platform.engines["layout"] = Repaired(diary=diary, revision="r2", fail_on="b_2")
     assert platform.run("layout_regions", "shard_01").success
     assert nights.tick(20) == {}
     requested = nights.tick(26.1)
@@ -298,60 +289,3 @@ def test_an_upgrade_that_is_taken_back_computes_nothing(platform: Platform, nigh
     nights.make(requested)
     assert len(platform.diary("recognition").pages) == read
     assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1"
-
-
-BLOCKS = re.compile(r"```(console|python)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
-
-
-def _shown(kind: str, text: str, after: str | None) -> list[str]:
-    if kind == "python":
-        return (after or "").splitlines()
-    return [line for line in text.splitlines() if not line.startswith("$ ")]
-
-
-def _said(kind: str, text: str, environment: dict[str, str]) -> str:
-    """What a block prints, on both streams; what it exports is in `environment` from then on."""
-    if kind == "python":
-        # A person's shell knows no DAGSTER_HOME: the file `.env` of the folder names it.
-        home = Path(environment["DAGSTER_HOME"])
-        (home.parent / ".env").write_text(f"DAGSTER_HOME={home}\n")
-        typed = {name: value for name, value in environment.items() if name != "DAGSTER_HOME"}
-        there = f"import os\nos.chdir({str(home.parent)!r})\n"
-        return _of(forked.run(["python", "-"], typed | {"PYTHONPATH": str(ROOT)}, there + text))
-    said = ""
-    for line in (line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")):
-        command, _, piped = line.partition(" | ")
-        name, *words = shlex.split(command)
-        if name == "export":
-            environment |= dict(word.split("=", 1) for word in words)
-            continue
-        done = forked.run([name, *words], environment)
-        said += _of(forked.run(shlex.split(piped), environment, done.stdout) if piped else done)
-    return said
-
-
-def _of(done: subprocess.CompletedProcess[str]) -> str:
-    return done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.services
-@pytest.mark.timeout(600)
-def test_the_example_of_the_documentation(tmp_path: Path):
-    """Its commands, one after the other, show what it says they do."""
-    blocks = BLOCKS.findall((ROOT / "docs" / "upgrades.md").read_text())
-    assert len(blocks) == 6
-    index(str(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")], QUERIES[1:])), tmp_path / "home")
-    make_dagster_home(tmp_path / "dagster")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-    environment = inherited | {
-        "KOPUB_HOME": str(tmp_path / "home"),
-        "DAGSTER_HOME": str(tmp_path / "dagster"),
-        "PYTHONWARNINGS": "ignore",
-        "COLUMNS": "200",
-    }
-    for kind, text, after in blocks:
-        out = re.sub(r"^.* - dagster - .*\n", "", _said(kind, text, environment), flags=re.MULTILINE)
-        expected = "\n".join(_shown(kind, text, after))
-        pattern = re.escape(expected).replace(re.escape("..."), "(?s:.*)")
-        assert re.search(pattern, out), f"{expected}\n--- but it says\n{out}"

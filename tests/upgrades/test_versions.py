@@ -95,15 +95,15 @@ def test_what_is_not_kept_is_named(store: ShardStore):
         store.read(*TABLE, version="z")
 
 
-def test_a_damaged_version_is_named(tmp_path: Path):
+def test_a_damaged_version_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     store = ShardStore(url=str(tmp_path))
-    write(store, "a", "b")
+    write(store, "z", "a", "b")
     (file,) = tmp_path.glob(".versions/ocr_results/shard_00/*-a.parquet")
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(
-        StoreError, match=r"-a.parquet is not a readable table .* delete it, it is only an old version$"
-    ):
-        store.versions(*TABLE)
+    assert kept(store) == ["z"]
+    assert f"{file} is damaged" in caplog.text
+    write(store, "c")
+    assert kept(store) == ["b", "z"]
 
 
 def test_a_version_shares_the_disk_with_its_table_until_that_is_replaced(

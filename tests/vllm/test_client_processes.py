@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from resources.vllm.client.messages import WarmUp
 from resources.vllm.client.worker import boot_process
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.server import VLLMServer
+from tests.support.installed import needs
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
 
@@ -56,8 +56,7 @@ def test_a_recognizer_s_client_process_is_light(tmp_path: Path) -> None:
         assert report.prepared.heavy == ()
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="pages are resized with PyTorch")
-@pytest.mark.skipif(find_spec("tokenizers") is None, reason="texts are counted with the model's tokenizer")
+@needs("torch", "tokenizers")
 def test_an_embedder_s_client_process_is_light_until_it_resizes_a_page(tmp_path: Path) -> None:
     for name, report in embedder_reports(tmp_path).items():
         assert report.ready.cpu_seconds < READY_SECONDS

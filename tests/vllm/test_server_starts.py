@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
+from kopub_assets.running.launchpad import launchable
 from resources.errors import EngineError
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.flags import serve_arguments
@@ -85,16 +86,13 @@ def test_of_two_servers_that_do_not_fit_the_first_is_prepared_and_gives_way_to_a
 
 
 def test_a_run_gives_up_what_it_has_not_used(fields: dict[str, Any], tmp_path: Path) -> None:
-    class Reader(dg.ConfigurableResource):
-        server: VLLMServer
-
     @dg.asset
-    def texts(reader: Reader) -> None:
-        reader.server.prepare()
+    def texts(server: dg.ResourceParam[VLLMServer]) -> None:
+        server.prepare()
         until(servers)
 
     server = VLLMServer(**{**fields, "idle_seconds": 0})
-    assert dg.materialize([texts], resources={"reader": Reader(server=server)}).success
+    assert dg.materialize([texts], resources=launchable({"server": server})).success
     until(lambda: not servers())
     assert not processes(tmp_path)
 

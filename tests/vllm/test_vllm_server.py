@@ -19,6 +19,7 @@ from aiohttp import web
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from kopub_assets.running.launchpad import launchable
 from kopub_cli.machine.serve import app
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
@@ -127,18 +128,15 @@ def test_an_error_of_its_user_stays_what_it_is(fields: dict[str, Any]) -> None:
 
 
 def test_a_lease_in_a_run_is_told_in_dagsters_log(fields: dict[str, Any]) -> None:
-    class Reader(dg.ConfigurableResource):
-        server: VLLMServer
-
     @dg.asset
-    def texts(reader: Reader) -> dg.MaterializeResult:
-        with reader.server.lease() as endpoint:
+    def texts(server: dg.ResourceParam[VLLMServer]) -> dg.MaterializeResult:
+        with server.lease() as endpoint:
             meter = Meter(endpoint)
             generate(endpoint)
             return dg.MaterializeResult(metadata=meter.report(endpoint))
 
     instance = dg.DagsterInstance.ephemeral()
-    result = dg.materialize([texts], resources={"reader": Reader(server=VLLMServer(**fields))}, instance=instance)
+    result = dg.materialize([texts], resources=launchable({"server": VLLMServer(**fields)}), instance=instance)
     metadata = result.asset_materializations_for_node("texts")[0].metadata
     assert metadata["generated_tokens"].value == 1
     messages = [record.user_message for record in instance.all_logs(result.run_id)]

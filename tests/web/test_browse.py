@@ -1,10 +1,11 @@
 """`kopub browse` as a person types it."""
 
+import os
+import pty
 import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -46,15 +47,35 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
         subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=file, text=True) as server,
     ):
         assert server.stdout
-        url = server.stdout.readline().split()[0]
-        assert url.startswith("http://127.0.0.1:")
-        body = ""
-        for _ in range(100):
-            try:
-                body = urlopen(f"{url}/search?q=%EB%B0%9D%EA%B8%B0", timeout=20).read().decode()
-                break
-            except OSError:
-                time.sleep(0.1)
-        server.terminate()
+        try:
+            url, shown = server.stdout.readline().split()[0], server.stdout.readline()
+            # It listens before it says so.
+            body = urlopen(f"{url}/search?q=%EB%B0%9D%EA%B8%B0", timeout=20).read().decode()
+        finally:
+            server.terminate()
+    assert url.startswith("http://127.0.0.1:")
+    assert shown.startswith(f"2 documents, 4 pages of {platform.home}")
     assert "<mark>밝기</mark>" in body
     assert set(re.findall(r"'purge_delay': (\S+)", said.read_text())) == {"0"}
+
+
+@pytest.mark.parametrize("options", [[], ["--no-open"]])
+def test_a_browser_is_opened_at_a_terminal_alone(platform: Platform, tmp_path: Path, options: list[str]):
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "BROWSER": f"{browser} %s"}
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", *options]
+    terminal, shown = pty.openpty()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=shown, stderr=shown) as server:
+        os.close(shown)
+        said = ""
+        try:
+            while "2 documents" not in said:
+                said += os.read(terminal, 1000).decode()
+            url = re.findall(r"http://\S+", said)[0]
+            urlopen(url, timeout=20).read()
+        finally:
+            server.terminate()
+    os.close(terminal)
+    assert (opened.read_text().strip() if opened.exists() else None) == (None if options else url)

@@ -66,8 +66,8 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     assert "lit" in (page.locator("#text-1").get_attribute("class") or "")
 
     before = page.locator(".sheet img").bounding_box()
-    page.get_by_role("button", name="크게").click()
-    page.get_by_role("button", name="크게").click()
+    page.get_by_role("button", name="확대").click()
+    page.get_by_role("button", name="확대").click()
     after = page.locator(".sheet img").bounding_box()
     assert before
     assert after
@@ -77,7 +77,7 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     page.get_by_role("link", name="마크다운").click()
     assert page.locator(".rendered table td").first.is_visible()
     visit.picture("markdown")
-    page.get_by_role("link", name="만들어진 과정").click()
+    page.get_by_role("link", name="처리 과정").click()
     assert page.get_by_text("ocr_results").first.is_visible()
 
     page.get_by_role("searchbox").fill(QUESTION)
@@ -102,7 +102,7 @@ def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "B
     assert page.evaluate("document.activeElement.id") == "main"
     visit.picture("narrow-home")
 
-    page.get_by_role("link", name="To look at", exact=True).focus()
+    page.get_by_role("link", name="Needs review", exact=True).focus()
     keys.press("Enter")
     page.locator(".tabs").get_by_role("link", name="Partly read").focus()
     keys.press("Enter")
@@ -142,6 +142,48 @@ def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "B
     assert "No picture" in page.locator(".viewer").inner_text()
     visit.picture("narrow-quarantined")
     visit.close(url)
+
+
+def test_keys_and_links_work_from_nowhere_in_particular(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, viewport={"width": 1400, "height": 800}, locale=ENGLISH)
+    page, keys = visit.page, visit.page.keyboard
+    visit.open("/page?id=install.ko_19#text-4")
+    assert page.locator(".box.lit").get_attribute("data-region") == "4"
+    page.locator(".regions > li").nth(1).hover()
+    page.mouse.move(5, 400)
+    assert page.locator(".box.lit").get_attribute("data-region") == "4"
+    keys.press("+")
+    assert visit.text("output") == "150%"
+    keys.press("-")
+    assert visit.text("output") == "100%"
+    visit.open("/page?id=install.ko_19")
+    keys.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('li').dataset.region") == "0"
+    keys.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('li').dataset.region") == "1"
+    page.get_by_role("searchbox").focus()
+    keys.type("1+1")
+    assert visit.text("output") == "100%"
+
+    page.get_by_role("link", name="Markdown").click()
+    assert page.evaluate("scrollY") == 0
+    page.get_by_role("button", name="Copy").click()
+    visit.picture("copied")
+    visit.close(url)
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_nothing_is_cut_at_the_side(browser: "Browser", url: str, tmp_path: Path, width: int):
+    visit = Visit(browser, url, tmp_path, viewport={"width": width, "height": 844}, locale=KOREAN)
+    for path in ("/evaluation", "/page?id=install.ko_19", "/page?id=install.ko_19&view=history", "/search?q=아키텍처"):
+        visit.open(path)
+        assert visit.page.evaluate(_SIDEWAYS) == [], path
+    visit.close(url)
+
+
+_SIDEWAYS = """() => [document.documentElement, ...document.querySelectorAll("table.scores, .tabs, .turn")]
+  .map((node) => node.closest(".scroll") ?? node)
+  .filter((node) => node.scrollWidth > node.clientWidth + 1).map((node) => node.className)"""
 
 
 def test_everything_can_be_reached_without_scripts(browser: "Browser", url: str, tmp_path: Path):

@@ -6,6 +6,7 @@ from string import Formatter
 import pytest
 
 from kopub_web.languages import LANGUAGES, language_of, texts
+from resources.evaluation.metrics import METRICS
 from resources.layout.regions import LABELS
 from resources.search.search_options import Mode
 from resources.states import State
@@ -99,3 +100,7 @@ def test_every_reason_that_the_code_gives_is_known_in_korean():
 )
 def test_a_reason_in_korean(said: str, told: str):
     assert texts("ko").reason(said) == (told, "ko")
+
+
+def test_every_metric_is_explained_in_korean():
+    assert not [metric.name for metric in METRICS.values() if texts("ko").sentence(metric.says)[1] != "ko"]

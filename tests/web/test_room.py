@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import ClassVar
@@ -13,12 +14,14 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
+import kopub
 import kopub_web.room
 from kopub_cli.indexed_corpus import corpus_check
 from kopub_web import words_ahead
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.code_version import CodeVersion
+from resources.config.choices.reading_room import ReadingRoom
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import PageText
@@ -218,6 +221,16 @@ def test_the_markdown_of_a_page_shows_its_own_pictures_alone(troubled: Platform)
     assert re.findall(r'<img src="(/figure[^"]*)"', rendered) == ["/figure?id=a_1&amp;region=1"]
 
 
+def test_a_link_that_was_read_is_no_link_in_the_room(tmp_path: Path):
+    links = "[click](javascript:alert(1)) ![p](file:///etc/passwd) [b]: data:text/html,x\n\n[a](java&#115;cript:x) [b]"
+    room = browser(made(tmp_path, a_1=links))
+    for view in ("text", "markdown"):
+        shown = room.get(f"/page?id=a_1&view={view}").text
+        assert "click" in shown
+        assert not re.search(r"""(?:href|src)=["'](?:javascript|java&|file|data)""", shown)
+    assert kopub.open(tmp_path).page("a_1").markdown.startswith("[click\\](javascript:alert(1)) ![p\\](file:")
+
+
 def test_a_region_is_cut_out_of_its_page(troubled: Platform):
     page = browser(troubled)
     cut = page.get("/figure?id=a_1&region=1")
@@ -277,10 +290,55 @@ def test_a_list_is_walked_through_page_by_page(troubled: Platform):
 
 def test_a_page_shows_its_doubts_its_states_and_how_it_was_made(troubled: Platform):
     page = browser(troubled)
-    assert re.search(r"This text looks wrong \(\d+ %\)", page.get("/page?id=a_1").text)
+    assert "<strong>This text looks wrong</strong>" in page.get("/page?id=a_1").text
     made = plain(page.get("/page?id=a_2&view=history").text)
     for part in ("raw_pages", "ocr_results", "partly read", "shard_00", "SHA-256", "corpus_text_embeddings"):
         assert part in made
+
+
+def test_a_run_leads_to_dagster_where_its_address_is_known(platform: Platform):
+    shown = browser(platform).get("/page?id=a_1&view=history").text
+    assert re.search(r'<a href="http://127\.0\.0\.1:3000/runs/[0-9a-f-]{36}" rel="noopener">', shown)
+    settings = replace(platform.settings, reading_room=ReadingRoom(dagster_url=None))
+    room = Room(settings, searcher(platform), corpus_check(settings.corpus.manifest, settings.store))
+    unlinked = TestClient(reading_room(room), base_url="http://127.0.0.1").get("/page?id=a_1&view=history").text
+    assert "/runs/" not in unlinked
+
+
+def test_a_page_is_reached_by_its_number(room: TestClient):
+    shown = room.get("/page?id=a_1&view=markdown").text
+    assert '<input type="hidden" name="id" value="a_1"><input type="hidden" name="view" value="markdown">' in shown
+    assert "<h1>a, page 2</h1>" in room.get("/page?id=a_1&view=markdown&number=2").text
+    for number in ("9", "x", "9" * 5000, "-1"):
+        assert "<h1>a, page 1</h1>" in room.get("/page", params={"id": "a_1", "number": number}).text
+
+
+def test_the_markdown_of_a_page_is_a_file(room: TestClient):
+    shown = room.get("/page?id=a_1&view=markdown").text
+    got = room.get(address(shown, "/markdown?"))
+    assert got.text == TEXTS["a_1"]
+    assert got.headers["content-disposition"] == "attachment; filename*=UTF-8''a_1.md"
+    assert got.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert room.get("/markdown?id=nobody").status_code == 404
+
+
+def test_a_reason_in_english_is_introduced_in_korean(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    platform.engines["layout"] = ThreeBoxes(lost="a_1")
+    platform.make("raw_pages", "layout_regions")
+    page = browser(platform)
+    told = '<span lang="en">asked to fail</span>'
+    korean = page.get("/page?id=a_1", headers={"Accept-Language": "ko"}).text
+    assert f'<span class="quiet">이유(영어):</span> {told}' in korean
+    english = page.get("/page?id=a_1").text
+    assert told in english
+    assert "Reason:" not in english
+
+
+def test_tabs_lead_to_the_top_of_their_page(room: TestClient):
+    tabs = re.findall(r'<a href="(/page[^"]*)"', room.get("/page?id=a_1").text.partition('id="view"')[2])
+    assert len(tabs) >= 3
+    assert not any("#" in tab for tab in tabs[:3])
 
 
 def test_a_page_that_cannot_be_decoded_has_no_picture_and_a_tiff_has_one(troubled: Platform):
@@ -402,7 +460,7 @@ def test_a_room_that_is_opened_to_others_answers_to_any_name(tmp_path: Path):
 
 def test_no_vectors_is_said(tmp_path: Path):
     shown = browser(made(tmp_path, select="raw_pages")).get("/search?q=화면&mode=text")
-    assert (shown.status_code, "no text vectors yet: materialize" in shown.text) == (400, True)
+    assert (shown.status_code, "no text vectors yet: run `kopub run`" in shown.text) == (400, True)
 
 
 @pytest.mark.parametrize(
@@ -526,7 +584,7 @@ def test_a_shard_that_was_of_another_corpus_has_no_version_before(tmp_path: Path
     page = browser(other)
     assert other.store.versions("layout_regions", "shard_00")
     assert "No table was replaced yet" in page.get("/versions").text
-    assert "with its version before" not in page.get("/").text
+    assert "previous version" not in page.get("/").text
 
 
 def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(tmp_path: Path):
@@ -543,6 +601,17 @@ def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(
     assert "Known answer" in shown
     assert re.search(r"<del>[^/]*뚜껑", shown)
     assert "<b>뚜껑" not in shown
+    # A page that is read badly does not look all right, and says how badly.
+    bad, good = page.get("/page?id=a_2").text, page.get("/page?id=a_1").text
+    assert '<span class="state ok">' not in bad
+    assert re.search(
+        r'class="state score doubtful" href="/page\?id=a_2&amp;view=answer"[^>]*>texts cer 0\.\d{3}</a>', bad
+    )
+    assert '<span class="state ok">' in good
+    assert re.search(r'class="state score" href="[^"]*"[^>]*>texts cer 0\.000</a>', good)
+    assert "Character error rate without blanks, mean over pages." in listed
+    korean = page.get("/evaluation", headers={"Accept-Language": "ko"}).text
+    assert "공백을 뺀 글자 오류율의 쪽 평균" in korean
 
 
 def test_benchmarks_of_their_own_homes_are_named_with_the_command(troubled: Platform):

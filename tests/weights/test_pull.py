@@ -210,4 +210,4 @@ def test_what_the_hub_sends_is_proven(model_hub: ModelHub, pull: Pull) -> None:
 
 def test_a_profile_without_weights_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["pull", "--profile", "cpu"])
-    assert (done.exit_code, done.output) == (0, "This profile takes no weights from the Hub.\n")
+    assert (done.exit_code, done.output) == (0, "The profile cpu takes no weights from the Hub.\n")

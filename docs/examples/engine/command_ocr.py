@@ -16,6 +16,7 @@ from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures, pixel_box
 from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
+from resources.resource import ProfileOnly
 from resources.states import State
 
 
@@ -28,7 +29,7 @@ class CommandRecognizer(Recognizer):
     speed_only: ClassVar[frozenset[str]] = frozenset({"timeout_seconds"})
 
     # The fields are the keys of the profile's section: their types and limits are checked when it is loaded.
-    command: list[str] = Field(min_length=1, description="The program and its arguments.")
+    command: ProfileOnly[list[str]] = Field(min_length=1, description="The program and its arguments.")
     timeout_seconds: float = Field(default=60.0, gt=0, description="Longest time for one region.")
 
     def weights(self) -> dict[str, str]:
@@ -47,7 +48,7 @@ class CommandRecognizer(Recognizer):
             texts = tuple(self._read_region(page, region) for region in regions)
             crops = cut_pictures(page, regions)
         except UndecodableImage as error:
-            return PageReading(page.page_id, State.QUARANTINED, str(error))
+            return PageReading(page.page_id, error.state, str(error))
         # The page is `partial` where some regions failed, and `failed` where none gave text.
         return page_reading(page.page_id, texts, crops)
 

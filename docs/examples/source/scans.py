@@ -3,7 +3,7 @@
 One folder of FOLDER is one document, and its pictures are the pages in the order of their names.
 """
 
-import sys
+import argparse
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -47,4 +47,8 @@ def write_shards(folder: Path, out: Path, license: str = "CC0-1.0") -> None:
 
 
 if __name__ == "__main__":
-    write_shards(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a folder for each document, with its pages as JPEGs")
+    parser.add_argument("out", type=Path, help="where the shards are written")
+    asked = parser.parse_args()
+    write_shards(asked.folder, asked.out)

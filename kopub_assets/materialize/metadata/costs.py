@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.row_inputs.rows import Key, Work
@@ -59,11 +58,11 @@ class Account:
         }
         if (summary := summed(work.figures)) is not None:
             shown |= summary.figures()
-            records = [dg.TableRecord({"id": row_id, "tokens": tokens}) for row_id, tokens in summary.most_tokens]
-            shown |= {"most_tokens": dg.MetadataValue.table(records)} if records else {}
+            records = [{"id": row_id, "tokens": tokens} for row_id, tokens in summary.most_tokens]
+            shown |= {"most_tokens": records} if records else {}
         # Where the engine gives each row a cost of its own, the costliest rows.
         if len(set(costs)) > 1:
             ranked = sorted(zip(shares, work.made, strict=True), reverse=True)[:_SHOWN]
-            records = [dg.TableRecord({"id": key[0], "seconds": round(share, 3)}) for share, key in ranked]
-            shown["costliest"] = dg.MetadataValue.table(records)
+            records = [{"id": key[0], "seconds": round(share, 3)} for share, key in ranked]
+            shown["costliest"] = records
         return shown

@@ -1,12 +1,12 @@
 """How much loss a run may bear before it stops, and how much a release before it stays off the Hub."""
 
-import dagster as dg
 from pydantic import Field, field_validator
 
 from resources.config.places import placed
+from resources.resource import ProfileOnly, Resource
 
 
-class Gates(dg.ConfigurableResource):
+class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for a run that is known to be different.
 
     The limits of a release close the way to the Hub and no other: a folder with a lost page is still
@@ -52,7 +52,7 @@ class Gates(dg.ConfigurableResource):
         max_length=200,
         description="Reason to run an engine that failed its self-test (`kopub doctor`); the card says it.",
     )
-    benchmarks: dict[str, str] = Field(
+    benchmarks: ProfileOnly[dict[str, str]] = Field(
         default={},
         description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
         "upgrade that reads them worse is not made at night, and what it reads is not pushed.",
@@ -62,7 +62,7 @@ class Gates(dg.ConfigurableResource):
         ge=0,
         description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
     )
-    cdm: list[str] = Field(
+    cdm: ProfileOnly[list[str]] = Field(
         default=[],
         description="Command that scores formulas by CDM in evaluations (docs/scorers.md); the metric is skipped when "
         "left out.",

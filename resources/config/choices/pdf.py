@@ -1,19 +1,21 @@
-"""What is done with the text that PDFs hold: the section `pdf` of a profile."""
+"""How the text layers of PDFs are used: the section `pdf` of a profile."""
 
 from typing import Literal
 
-import dagster as dg
 from pydantic import Field
 
+from resources.resource import Resource
 
-class Pdf(dg.ConfigurableResource):
+
+class Pdf(Resource):
     """How pages of PDFs are read. Pages that come from images have no text layer, and nothing here concerns them."""
 
     text_layer: Literal["never", "check", "prefer"] = Field(
-        default="never",
-        description="check compares the text layer of a page with what was read of it: `kopub doubts` lists the pages "
-        "that differ. prefer also takes the text of text regions from a sound layer; tables, formulas and what the "
-        "layer does not hold are read.",
+        default="prefer",
+        description="prefer takes the text of text regions from a sound layer, as long as some lines of the page read "
+        "the same; tables, formulas and what the layer does not hold are read. check reads everything, and compares it "
+        "with the layers: `kopub doubts` lists the pages that differ, as it does with prefer. never reads everything "
+        "and looks at no layer, as `kopub run --ocr` does.",
     )
 
     @property

@@ -15,6 +15,11 @@ class Search(BaseModel):
         description="How pages are ranked; auto is what retrieval_scores measured best on the tables as they are, and "
         "a fusion where nothing was measured.",
     )
+    notes: bool = Field(
+        default=False,
+        description="Search the words of the notes on figures and tables too (descriptions, keywords, data), where "
+        "there are some. What a model made up then decides what is found; `retrieval_scores` measures without them.",
+    )
     floor: float = Field(
         default=FLOOR,
         ge=0,

@@ -12,7 +12,6 @@ from resources.config.wording.near_names import did_you_mean
 from resources.printable import visible
 
 if TYPE_CHECKING:
-    import dagster as dg
     from pydantic_core import ErrorDetails
 
 _SHOWN = 60
@@ -24,7 +23,7 @@ _NAMES_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*: ")
 
 
 def first_problem(
-    error: "ValidationError | dg.DagsterInvalidConfigError",
+    error: ValidationError,
     model: Any,
     section: str = "",
     sources: Mapping[tuple[str, ...], str] | None = None,
@@ -33,8 +32,6 @@ def first_problem(
 
     `sources` names where values come from that are not in the file, by the path of their key.
     """
-    if not isinstance(error, ValidationError):
-        return f"{section}: {visible(str(error))}"
     # A misspelt key is the cause of the missing one.
     found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)
     path = found["loc"]

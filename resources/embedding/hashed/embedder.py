@@ -78,7 +78,7 @@ class HashedEmbedder(Embedder):
         try:
             values = describe(page.image)
         except UndecodableImage as error:
-            return Embedding(page.page_id, State.QUARANTINED, reason=str(error))
+            return Embedding(page.page_id, error.state, reason=str(error))
         terms = ((str(position), value) for position, value in enumerate(values))
         return self._embed(page.page_id, terms, "the page is of one colour")
 

@@ -24,13 +24,16 @@ from resources.embedding.qwen3_vl.handlers import (
     TextJob,
 )
 from resources.embedding.qwen3_vl.page_images import PATCH
-from resources.engine import releases
+from resources.engine import missing_modules, releases, require_installed
 from resources.errors import EngineError
 from resources.figures.figure import FigurePicture
 from resources.fingerprints import file_sha256
 from resources.pages.page import Page
+from resources.resource import ProfileOnly
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
+from resources.weights.hub_errors import called
+from resources.weights.pinned import Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +77,9 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
     )
     max_tokens: int = Field(default=8192, ge=64, description="Of one text request; longer texts go in chunks.")
     max_pixels: int = Field(default=1_843_200, ge=4096, description="Of a page as the model sees it.")
-    tokenizer: str = Field(default="", description="The model's tokenizer.json; empty: from where its weights are.")
+    tokenizer: ProfileOnly[str] = Field(
+        default="", description="The model's tokenizer.json; empty: from where its weights are."
+    )
 
     @field_validator("instruction", "query_instruction")
     @classmethod
@@ -142,21 +147,21 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
         image, said = cut / np.linalg.norm(cut, axis=1, keepdims=True)
         return image, said
 
+    def not_installed(self) -> list[str]:
+        return [*missing_modules("torch", "tokenizers"), *super().not_installed()]
+
     def tokenizer_file(self) -> Path:
         """Where the tokenizer is; fetched from the Hub, or found in its cache, when the model is a repository."""
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+        require_installed([self])
         path = self._own_tokenizer
         if path.is_file():
             return path
         if self.tokenizer or self.server.revision is None:
             raise EngineError(f"there is no {path}; name the model's tokenizer.json in the embedding's `tokenizer`")
-        try:
+        with called(Weights(self.server.model, self.server.revision, ("embedding",))):
             return Path(hf_hub_download(self.server.model, _TOKENIZER, revision=self.server.revision))
-        except (HfHubHTTPError, LocalEntryNotFoundError, ValueError, OSError) as error:
-            said = " ".join(str(error).split())
-            raise EngineError(f"the tokenizer of {self.server.model} cannot be had from the Hub: {said}") from error
 
     def _reading(self) -> tuple[Callable[[], object], ...]:
         """The reading of the tokenizer ahead of the first job, where it lies on this machine already."""

@@ -17,8 +17,8 @@ from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
 from resources.embedding.qwen3_vl.page_images import PageImage, check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
-from resources.figures.harmless import harmless
 from resources.pages.pixels.images import decode
+from resources.printable import harmless
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
@@ -129,7 +129,7 @@ class EmbeddingHandler:
             try:
                 await asyncio.to_thread(decode, prepared.untouched)
             except UndecodableImage as error:
-                return Embedding(prepared.id, State.QUARANTINED, reason=str(error))
+                return Embedding(prepared.id, error.state, reason=str(error))
         return Embedding(prepared.id, State.FAILED, reason=f"the server refused it: {reason}")
 
     async def _request(self, prepared: PreparedJob, request: Request, client: Client) -> Answer:
@@ -188,7 +188,7 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         try:
             image = page_image(job.data, self._settings.max_image_tokens)
         except UndecodableImage as error:
-            prepared.settled = Embedding(job.id, State.QUARANTINED, reason=str(error))
+            prepared.settled = Embedding(job.id, error.state, reason=str(error))
             return prepared
         self._ask(job, image, prepared)
         prepared.figures["prepare_seconds"] += time.perf_counter() - started

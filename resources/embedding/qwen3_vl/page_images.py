@@ -21,7 +21,7 @@ MAX_ASPECT = 200
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
 """Formats that the server decodes as the authors do. A TIFF is sent as the PNG of its pixels."""
 
-_NO_TORCH = "pages are resized with PyTorch, which is not installed here; install kopub[gpu]"
+_NO_TORCH = "pages are resized with PyTorch, which is not installed here: type `make setup GPU=1`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from resources.evaluation.benchmark import Sample, Score
 from resources.evaluation.gold import PageText
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.registry import ADAPTERS
+from resources.scores.summary import ScoreChange
 from resources.store.schemas import OCR_SCORES
 
 Row = Mapping[str, Any]
@@ -47,9 +48,21 @@ def significant_drops(scores: pa.Table) -> list[str]:
 
 
 def headline(scores: pa.Table) -> list[Row]:
-    """The rows of the headline metrics over all samples, as far as they have a value."""
-    chosen = (pc.field("slice") == ALL) & pc.field("headline") & pc.field("value").is_valid()
-    return scores.filter(chosen).to_pylist()
+    """The rows of the headline metrics over all samples that have a value; an expression of Arrow's loads pandas."""
+    rows = scores.to_pylist()
+    return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
+
+
+def headline_changes(scores: pa.Table) -> list[ScoreChange]:
+    """The headline metrics over all samples, against the run before."""
+    return [
+        ScoreChange.of(
+            row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
+            row,
+            row["better"] == "lower",
+        )
+        for row in headline(scores)
+    ]
 
 
 def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[Score]]:

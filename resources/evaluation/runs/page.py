@@ -1,17 +1,19 @@
 """An evaluation as one HTML file that needs nothing else: the worst samples first, gold beside reading."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from resources.diff.html import Picture, rendered
 from resources.diff.marks import marked
+from resources.evaluation.aggregate import Change
 from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
 from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.scorers.table_cells import Table, tables_of
-from resources.printable import visible
+from resources.printable import counted, visible
+from resources.scores.significance import FEWEST
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _LISTED = 2000
@@ -19,7 +21,7 @@ _LISTED = 2000
 _CHARACTERS = 3000
 """Of a text: a page of small print."""
 _TABLES, _CELLS = 6, 600
-_CELL = 80
+_CELL, _NAME = 80, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Side:
     scores: Sequence[Score]
     means: Sequence[Mapping[str, Any]]
     """Rows of the table OCR_SCORES over all samples."""
+    changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
+    """By metric, the paired difference from the first side over all samples; the first side has none."""
 
 
 def render(
@@ -56,6 +60,7 @@ def render(
         sides=sides,
         headline=shown,
         means=_means(sides),
+        verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
         listed=[_listed(sample, values, sides, shown) for sample in ranked[:_LISTED]],
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
@@ -93,6 +98,22 @@ def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
         for row in side.means:
             by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
     return [{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()]
+
+
+def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """A sentence for each headline metric on which of two profiles reads better, and whether it is an alarm."""
+    for metric in headline:
+        if (change := side.changes.get(metric)) is None:
+            continue
+        gain = -change.change if METRICS[metric].lower_is_better else change.change
+        is_sure = change.documents >= FEWEST and not change.low <= 0 <= change.high
+        verdict = "does not differ significantly from"
+        if change.worse or (is_sure and gain > 0):
+            verdict = "is worse than" if change.worse else "is better than"
+        figures = f"{change.change:+.4f}, 95 % interval {change.low:+.4f} to {change.high:+.4f}"
+        pairs = f"paired over {counted(change.samples, 'sample')}"
+        names = visible(side.profile, _NAME), visible(first, _NAME)
+        yield f"{metric}: {names[0]} {verdict} {names[1]} ({figures}, {pairs})", change.worse
 
 
 def _listed(

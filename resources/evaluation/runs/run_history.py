@@ -13,7 +13,6 @@ HISTORY = History(
     schema=OCR_RUNS,
     compare=compare,
     drops=significant_drops,
-    of_what="readings",
     member="samples",
 )
 """A run is compared sample by sample, with one that was scored in the same way against the same gold."""

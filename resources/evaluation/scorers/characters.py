@@ -94,13 +94,3 @@ def similarity(answer: str, text: str) -> float:
     """1 - edit distance by the longer of both, in lower case, blanks around them left out."""
     answer, text = (composed(each).strip().lower() for each in (answer, text))
     return 1 - edit(answer, text)
-
-
-def anls(answers: Sequence[str], text: str, inclusive: bool = False) -> float:
-    """The best similarity of a text to one of the answers, 0 where no answer is more than half like it.
-
-    At a similarity of exactly one half the rules differ: DocVQA's (normalized distance below 0.5) gives 0, and is
-    ours; that of OCRBench v2 and ANLS* is `inclusive` and gives 0.5. 0 without answers.
-    """
-    best = max((similarity(answer, text) for answer in answers), default=0.0)
-    return best if best > 0.5 or (inclusive and best == 0.5) else 0.0

@@ -7,9 +7,8 @@ from html import escape
 from typing import Any
 
 from resources.figures.chat.prompts import MOST_CELLS, MOST_KEYWORDS, MOST_ROWS, Language
-from resources.figures.judged import Judged, Problem, script_shares, unfinished
-from resources.figures.note import KINDS
-from resources.figures.smiles import smiles_of
+from resources.figures.judged import Judged, Problem, script_shares, smiles_of, unfinished
+from resources.figures.notes import KINDS
 from resources.recognition.vlm.chat_requests import Answer
 
 _LONGEST = 2000

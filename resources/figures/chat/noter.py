@@ -12,9 +12,8 @@ from resources.figures.base import FigureNoter
 from resources.figures.chat.answers import judge
 from resources.figures.chat.prompts import Language, prompt, response_format
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
-from resources.figures.pictures import PATCH, figure_image
-from resources.figures.reader import FigureJob, FigureReader, NoteSettings
+from resources.figures.notes import FigureNote
+from resources.figures.reader import PATCH, FigureJob, FigureReader, NoteSettings, figure_image
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-from resources.figures.harmless import harmless
-from resources.figures.note import KINDS
+from resources.figures.notes import KINDS
+from resources.printable import harmless
 
 Language = Literal["ko", "en"]
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from resources.figures.judged import Judged, Problem, unfinished
-from resources.figures.smiles import smiles_of
+from resources.figures.judged import Judged, Problem, smiles_of, unfinished
 from resources.layout.regions import Task
 from resources.recognition.vlm.answers import tidy
 from resources.recognition.vlm.chat_requests import Answer

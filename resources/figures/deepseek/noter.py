@@ -12,7 +12,7 @@ from resources.figures.base import FigureNoter
 from resources.figures.chat.noter import lost
 from resources.figures.deepseek.answers import judge
 from resources.figures.figure import FigurePicture
-from resources.figures.note import FigureNote
+from resources.figures.notes import FigureNote
 from resources.figures.reader import FigureJob, FigureReader, NoteSettings
 from resources.recognition.vlm.deepseek.deepseek_images import tiled_image
 from resources.recognition.vlm.deepseek.deepseek_server import SAMPLING, check_server

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from resources.code_version import CodeVersion
@@ -13,14 +12,14 @@ from resources.layout.base import LayoutDetector
 from resources.layout.cpu.formulas import find_formulas
 from resources.layout.cpu.labelling import label_blocks
 from resources.layout.cpu.segmentation import Segmentation, segment
-from resources.layout.ink import BLANK_SHARE, ink_share
-from resources.layout.lighting import evened
+from resources.layout.lighting import readable_grey
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.parallel import bounded_map, of_two_cores
 from resources.states import State
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
@@ -30,7 +29,13 @@ _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SK
 class CpuLayout(LayoutDetector):
     """Regions from ink, rules and white space (recursive XY-cut): no model, no download, any machine."""
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("layout.cpu", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "layout.cpu",
+        {
+            1: "the first release",
+            2: "dark edges of a scan and frames around a page are no pictures; faint print is found",
+        },
+    )
     typical_seconds: ClassVar[float] = 0.15
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
@@ -51,10 +56,10 @@ def detect_page(page: Page) -> PageLayout:
     import cv2
 
     try:
-        gray = evened(np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8))
+        gray, has_ink = readable_grey(page.image)
     except UndecodableImage as error:
-        return PageLayout(page.page_id, State.QUARANTINED, str(error))
-    if ink_share(gray) < BLANK_SHARE:
+        return PageLayout(page.page_id, error.state, str(error))
+    if not has_ink:
         return PageLayout(page.page_id, State.BLANK)
     try:
         boxes = list(_labelled(segment(gray), gray))

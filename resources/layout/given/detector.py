@@ -16,6 +16,7 @@ from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.pages.pixels.images import inspect
 from resources.pages.places.corpus_place import CorpusPlace
+from resources.resource import ProfileOnly
 from resources.states import State
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
@@ -27,8 +28,12 @@ class GivenLayout(LayoutDetector):
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.given", {1: "the first release"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"home", "index"})
 
-    home: str = Field(default="", description="Folder with the index of the corpus; the profile's own when left out.")
-    index: str = Field(default="", description="Folder or URL of an index that nodes share; corpus.url when left out.")
+    home: ProfileOnly[str] = Field(
+        default="", description="Folder with the index of the corpus; the profile's own when left out."
+    )
+    index: ProfileOnly[str] = Field(
+        default="", description="Folder or URL of an index that nodes share; corpus.url when left out."
+    )
 
     def weights(self) -> dict[str, str]:
         """The regions themselves: a corpus that names others makes other rows."""
@@ -55,7 +60,7 @@ def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:
         info = inspect(page.data)
         found = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(named or ()))
     except UndecodableImage as error:
-        return PageLayout(page.page_id, State.QUARANTINED, str(error))
+        return PageLayout(page.page_id, error.state, str(error))
     except (KeyError, TypeError, ValueError) as error:
         return PageLayout(page.page_id, State.FAILED, f"the corpus names a region that cannot be used: {error}")
     if not found:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from resources.code_version import CodeVersion
-from resources.engine import missing_packages, releases
+from resources.engine import missing_modules, releases, require_installed
 from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
 from resources.freed_memory import give_back, keep_blocks
@@ -29,6 +29,7 @@ from resources.layout.regions import PageLayout
 from resources.layout.tasks import check_labels, tasks_by_label
 from resources.pages.page import Page
 from resources.parallel import Begun, bounded_map
+from resources.resource import ProfileOnly
 from resources.states import State
 from resources.vllm.gpus import all_gpus
 from resources.vllm.supervisor.gpu_lock import visible
@@ -63,8 +64,12 @@ class PPDocLayout(LayoutDetector):
 
     spans_shards: ClassVar[bool] = True
 
-    repo: str = Field(description="Hub repository, or a local folder with config.json and model.safetensors.")
-    revision: str = Field(default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder.")
+    repo: ProfileOnly[str] = Field(
+        description="Hub repository, or a local folder with config.json and model.safetensors."
+    )
+    revision: ProfileOnly[str] = Field(
+        default="", description="Commit of the Hub repository, 40 hex digits; empty for a folder."
+    )
     device: str = Field(
         default="cuda",
         description="Where the model runs: cuda, cuda:1, cpu; several with commas, as cuda:0,cuda:1; all is each "
@@ -93,7 +98,9 @@ class PPDocLayout(LayoutDetector):
         description="Run the model in a process of its own, which is loaded beside what the run does meanwhile and "
         "gives all memory back. With `polygons` or `gpu_jpeg`, which need the GPU here, it runs here.",
     )
-    polygons: bool = Field(default=False, description="Also compute the outline of each region.")
+    polygons: bool = Field(
+        default=False, description="Also compute the outline of each region; readers see nothing outside of it."
+    )
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
     nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
@@ -162,8 +169,13 @@ class PPDocLayout(LayoutDetector):
         """A GB with the CUDA context, and what a batch took on an H200, 6 GB of 64 pages."""
         return int(1e9 + 80e6 * self.batch_size) if self.gpus else 0
 
-    def lacks(self) -> list[str]:
-        return missing_packages("torch", "transformers", *(("torchvision",) if self.gpu_jpeg else ()))
+    @property
+    def start_seconds(self) -> float:
+        """On an H200, with the import of PyTorch; compiling takes 60 to 75 s more at the first start."""
+        return 0.0 if self._model is not None else 17.0
+
+    def not_installed(self) -> list[str]:
+        return missing_modules("torch", "transformers", *(("torchvision",) if self.gpu_jpeg else ()))
 
     def weights(self) -> dict[str, str]:
         folder, libraries = Path(self.repo), releases("torch", "opencv-python-headless")
@@ -185,6 +197,7 @@ class PPDocLayout(LayoutDetector):
             self._loading = Begun(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        require_installed([self])
         started = time.perf_counter()
         health = Health()
         for figures in (self._counts, self._seconds, self._taken, *([self._model.seconds] if self._model else [])):

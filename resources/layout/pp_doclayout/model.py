@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from resources.errors import EngineError
+from resources.errors import EngineError, HubError
 from resources.layout.pp_doclayout.cuda_graph import CudaGraph
 from resources.layout.pp_doclayout.preprocess import SIDE
 from resources.layout.regions import LABELS
 from resources.parallel import Begun
 from resources.printable import first_line
+from resources.weights.fetch import cached_snapshot
+from resources.weights.pinned import Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,10 +121,13 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     # The annotations of transformers know neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
+        folder = repo if Path(repo).is_dir() else cached_snapshot(Weights(repo, revision, ("layout",)))
+    except HubError as error:
+        raise EngineError(str(error)) from None
+    try:
         with _LOADING:
             network, report = from_pretrained(
-                repo,
-                revision=revision or None,
+                folder,
                 id2label=dict(enumerate(LABELS)),
                 label2id={label: i for i, label in enumerate(LABELS)},
                 output_loading_info=True,
@@ -131,7 +136,7 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
         what = first_line(error)
         how = "set layout.repo to a folder with config.json and model.safetensors"
         if not Path(repo).exists():
-            how = f"run `hf download {repo} --revision {revision}` where there is a network, or {how}"
+            how = f"run `kopub pull`, or {how}"
         raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
     lacking = sorted(report["missing_keys"])
     if lacking or not network.config.mask_enhanced:

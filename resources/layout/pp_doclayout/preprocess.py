@@ -41,7 +41,7 @@ def prepare(page: Page, gpu_jpeg: bool) -> Prepared:
     try:
         pixels, width, height = _shrunk_on_gpu(page.data) if gpu_jpeg and _plain_jpeg(page.data) else _shrunk(page.data)
     except UndecodableImage as error:
-        return Prepared(page.page_id, 0, 0, None, time.perf_counter() - started, State.QUARANTINED, str(error))
+        return Prepared(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
     except Exception as error:
         reason = f"preparing the page failed: {type(error).__name__}: {error}"
         return Prepared(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)

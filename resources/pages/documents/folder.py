@@ -31,7 +31,7 @@ _LONGEST = ids.MAX_BYTES - len("_9999999")
 class Document:
     """A PDF or an image file. `place` is its path below the folder as the storage spells it, `name` for people.
 
-    `id` is what the ids of its pages begin with, and is unique in the folder.
+    `id` is what the ids of its pages begin with, unless they had others before, and is unique in the folder.
     """
 
     path: SourcePath
@@ -138,8 +138,11 @@ def _refuse(error: OSError) -> None:
 
 def _id(stem: str, place: str, shared: bool) -> str:
     """The stem; when it is too long or `shared`, as much of its end as fits and a hash of the place."""
-    if not shared and len(stem.encode()) <= _LONGEST:
-        return stem
+    return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
+
+
+def marked(stem: str, place: str) -> str:
+    """As much of the end of a stem as fits into an id, and a hash of what tells it from another of the same stem."""
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"

@@ -1,11 +1,31 @@
-"""A page of a document as a pool makes it."""
+"""What a pool of processes makes of documents."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class MadePage:
-    """The encoded image, and the text layer of a PDF's page as it is stored; None where there is none."""
+    """The encoded image, and the text layer of a PDF's page as it is stored; None where there is none.
+
+    `damage` says what of the page could not be drawn.
+    """
 
     data: bytes
     text_layer: str | None = None
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageCount:
+    """How many pages a document has, and how many files are attached to it, which are no pages."""
+
+    pages: int
+    attachments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task without a result, and why; a reason that `may_pass` says nothing about the bytes."""
+
+    reason: str
+    may_pass: bool = False

@@ -1,16 +1,17 @@
 """Assigns the pages of documents to shards, so that a change of one document changes one shard. Pure."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
     """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
-    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`.
-    `place`, `name` and `id` are those of its `Document`.
+    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` when
+    it is not in its bytes. `place` and `name` are those of its `Document`; its pages' ids begin with `id`.
     """
 
     place: str
@@ -21,32 +22,41 @@ class PageRange:
     count: int
     pages: int
     problem: str | None = None
+    may_pass: bool = False
+    attachments: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
-        """Names the range; it stays the same when the document changes."""
-        return self.place, self.first
+        """Names the range; it stays the same when the document changes or moves."""
+        return self.id, self.first
+
+    def as_json(self) -> dict[str, Any]:
+        """The range as it is stored; what the first release did not know is there where it says something."""
+        later = {field.name: field.default for field in fields(self) if field.name in ("may_pass", "attachments")}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
+
+
+def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
+    """The ranges up to `most` pages; the last one may be cut."""
+    for each in ranges:
+        if most <= 0:
+            return
+        yield replace(each, count=min(each.count, most))
+        most -= each.count
 
 
 def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
     """The ranges of every shard, given those that the shards had `before`. No range has more than `most` pages.
 
     A range stays in its shard, also when its document changed, unless the shard grows beyond twice
-    `most` pages. All others fill new shards of at most `most` pages, in their order. A shard that
-    lost all ranges is replaced by a new shard, or else by the last, so that no other key changes.
+    `most` pages. All others fill new shards of at most `most` pages, in their order. A new shard takes the place of one
+    that lost all ranges, or else comes last; one that nothing takes the place of is empty.
     """
     wanted = {each.key: each for each in ranges}
     shards = [_kept(old, wanted, 2 * most) for old in before]
     fresh = deque(_packed(wanted.values(), most))
     shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
-    shards += fresh
-    at = 0
-    while at < len(shards):
-        if shards[at]:
-            at += 1
-        elif (last := shards.pop()) and at < len(shards):
-            shards[at] = last
-    return shards
+    return [*shards, *fresh]
 
 
 def _kept(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:

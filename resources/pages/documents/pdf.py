@@ -2,13 +2,15 @@
 
 import math
 import os
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage
-from resources.pages.documents.made_page import MadePage
-from resources.pages.pixels.images import MAX_PIXELS
+from resources.errors import UndecodableImage, is_of_machine
+from resources.pages.documents.made_page import MadePage, PageCount
+from resources.pages.pixels.images import MAX_PIXELS, jpeg_damage
+from resources.printable import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +26,13 @@ _POINTS = 72
 _MAX_SIDE = 1_000_000
 """Longest side of a PNG in pixels that libpng takes."""
 
-CODE = CodeVersion("pages.pdf", {1: "the first release"})
+_JPEG = "DCTDecode"
+_APART = 61
+"""Pixels between two that are looked at first: less than a line of text is high at 300 dpi."""
+_MOST_PICTURES = 100
+"""Pictures of a page that are looked at: a scan has one or a few, a drawing thousands of tiles."""
+
+CODE = CodeVersion("pages.pdf", {1: "the first release", 2: "damaged pictures of a page are said"})
 """A new version renders every page again."""
 
 
@@ -41,7 +49,10 @@ def is_pdf(path: "SourcePath") -> bool:
 
 
 class Pdfs:
-    """PDFs as documents. Keeps the last one open, because its pages come one after another."""
+    """PDFs as documents. Keeps the last one open, because its pages come one after another.
+
+    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
+    """
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -52,6 +63,10 @@ class Pdfs:
         if count := len(self._opened(path)):
             return count
         raise UndecodableImage("the PDF has no pages")
+
+    def count(self, path: Path) -> PageCount:
+        """The number of pages, and of attached files. Raises `UndecodableImage`."""
+        return PageCount(self.pages(path), self._opened(path).count_attachments())
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
         """The page, counted from 0, as a PNG in grey or RGB: its crop box, upright, with annotations and form fields.
@@ -73,9 +88,13 @@ class Pdfs:
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
             layer = _stored_layer(opened, pixels) if with_text else None
+            damage = _damage(opened, pixels) if with_text else None
             opened.close()
-            return MadePage(_png(pixels), layer)
-        except (PdfiumError, cv2.error, MemoryError) as error:
+            return MadePage(_png(pixels), layer, damage)
+        except (PdfiumError, cv2.error) as error:
+            if is_of_machine(error):
+                raise MemoryError(str(error)) from None
+            _require_readable(path)
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
     def _opened(self, path: Path) -> "PdfDocument":
@@ -89,12 +108,13 @@ class Pdfs:
         # PdfDocument(path) reports a PDF without pages with the error of the PDF before it.
         handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
         if not handle:
+            error = raw.FPDF_GetLastError()
+            _require_readable(path)
             reasons = {
-                raw.FPDF_ERR_FILE: "the PDF cannot be read",
                 raw.FPDF_ERR_PASSWORD: "the PDF wants a password: save it without one",
                 raw.FPDF_ERR_SECURITY: "the PDF is locked in a way that PDFium does not know",
             }
-            raise UndecodableImage(reasons.get(raw.FPDF_GetLastError(), "the file is damaged or no PDF"))
+            raise UndecodableImage(reasons.get(error, "the file is damaged or no PDF"))
         try:
             document = PdfDocument(handle)
             # PDFium renders form fields only when this is called before the first page is opened.
@@ -105,15 +125,49 @@ class Pdfs:
         return document
 
 
+def _require_readable(path: Path) -> None:
+    """Read a file of which PDFium could make nothing. Raises `OSError`: then it is not the bytes that are to blame."""
+    from resources.files import file_sha256
+
+    file_sha256(path)
+
+
+def _damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    """Return what is wrong with the first damaged picture of a page, which PDFium leaves out or draws in part.
+
+    A JPEG says it itself. Other pictures are tried where nothing of the page was drawn.
+    """
+    from pypdfium2 import PdfImage, PdfiumError, raw
+
+    for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
+        assert isinstance(picture, PdfImage)
+        kind = (picture.get_filters() or ["no filter"])[-1]
+        try:
+            damage = jpeg_damage(bytes(picture.get_data(decode_simple=True))) if kind == _JPEG else None
+            if kind != _JPEG and _is_empty(pixels):
+                picture.get_bitmap()
+        except (PdfiumError, ValueError) as error:
+            return f"a picture of the page cannot be drawn ({kind}: {first_line(error)})"
+        if damage:
+            return f"a picture of the page is damaged: {damage}"
+    return None
+
+
+def _is_empty(pixels: "np.ndarray") -> bool:
+    """Whether all pixels are of one colour; a few tell of nearly every page that they are not."""
+    return all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
+
+
 def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     from resources.pages.documents.pdf_text import read_layer
+    from resources.pages.documents.text_layer import TextLayer
 
     try:
         layer = read_layer(page, pixels)
-        return None if layer is None else layer.to_json()
-    # Hostile text may raise anything; the page is drawn all the same, and read as one without a layer.
-    except Exception:
-        return None
+    # Hostile text may raise anything; the page is drawn all the same, and its layer says that it failed.
+    except Exception as error:
+        layer = TextLayer.failed(first_line(error) or type(error).__name__)
+    return None if layer is None else layer.to_json()
 
 
 def _scale(width: float, height: float, dpi: int) -> float:

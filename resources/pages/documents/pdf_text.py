@@ -12,9 +12,15 @@ from resources.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, 
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pypdfium2 import PdfPage
+    from pypdfium2 import PdfObject, PdfPage
 
-CODE = CodeVersion("pages.pdf_text", {1: "the first release"})
+CODE = CodeVersion(
+    "pages.pdf_text",
+    {
+        1: "the first release",
+        2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
+    },
+)
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
 
 _DIVIDED = 0x02
@@ -34,7 +40,11 @@ _MARGIN = 0.25
 _SAME = 0.3
 """Of its height by which a word drawn again, to look bold, may be moved."""
 _MOST = 200_000
-"""Characters of a page, more than print has room for; what has more is taken for no layer."""
+"""Characters of a page, more than print has room for; a layer that has more is not read."""
+_OPAQUE = 250
+"""Of 255: how much of what lies below a picture's pixel it hides."""
+_MOST_CLEAR = 0.5
+"""Share of a picture's pixels that may let through what lies below; a stamp or a watermark is mostly clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +87,10 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     text = page.get_textpage()
     try:
         count = text.count_chars()
+        if count > _MOST:
+            return TextLayer.failed(f"it has {count:,} characters")
         placement = _Placement.of(page, width, height)
-        found = list(_words(text.raw, count, placement)) if count <= _MOST else []
+        found = list(_words(text.raw, count, placement, _Pictures(page, placement)))
     finally:
         text.close()
     if not found:
@@ -123,7 +135,68 @@ class _Pending:
         return Mark.DOWN if down > 0 else Mark.UP
 
 
-def _words(page: ctypes.c_void_p, count: int, placement: _Placement) -> Iterator[Word]:
+class _Pictures:
+    """The pictures of a page, which hide the text that was drawn before them, as scanners write their reading."""
+
+    def __init__(self, page: "PdfPage", placement: _Placement) -> None:
+        from pypdfium2 import raw
+
+        self._order: dict[int, int] = {}
+        """By the address of an object of text, its place in the order of drawing."""
+        self._found: list[tuple[int, Box, PdfObject]] = []
+        self._hides: dict[int, bool] = {}
+        for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
+            if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
+                self._order[_address(drawn.raw)] = at
+            elif self._order:
+                x1, y1, x2, y2 = placement.box(*_bounds(drawn))
+                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+
+    def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
+        """Whether a later picture covers the middle of a word, which belongs to an object of text."""
+        if not self._found or (drawn := self._order.get(_address(text))) is None:
+            return False
+        return any(
+            at > drawn and _is_within(box, around) and self._is_opaque(at, picture)
+            for at, around, picture in self._found
+        )
+
+    def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        if at not in self._hides:
+            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+        return self._hides[at]
+
+
+def _address(drawn: object) -> int:
+    return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
+
+
+def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
+    """(left, bottom, right, top) on the page: PDFium says where an object of a form stands in the form."""
+    left, bottom, right, top = drawn.get_bounds()
+    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
+    form = drawn.container
+    while form is not None:
+        matrix = form.get_matrix()
+        corners = [matrix.on_point(x, y) for x, y in corners]
+        form = form.container
+    xs, ys = zip(*corners, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _clear_share(picture: "PdfObject") -> float:
+    """The part of a picture, 0 to 1, that shows what lies below it."""
+    from pypdfium2 import PdfImage, PdfiumError
+
+    assert isinstance(picture, PdfImage)
+    try:
+        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+    except PdfiumError:
+        return 1.0  # it is not drawn
+    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
+
+
+def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
     """The words in the order of the PDF; PDFium adds the blanks and line ends that the print shows."""
     from pypdfium2 import raw
 
@@ -144,21 +217,35 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement) -> Iterator
         if pending.text:
             if divided:
                 pending.marks |= Mark.HYPHEN
-            yield _finished(page, pending)
+            yield _finished(page, pending, pictures)
             pending = _Pending(NO_MARK)
         if ends_line:
             pending.marks |= Mark.LINE
     if pending.text:
-        yield _finished(page, pending)
+        yield _finished(page, pending, pictures)
 
 
-def _finished(page: ctypes.c_void_p, pending: _Pending) -> Word:
+def _finished(page: ctypes.c_void_p, pending: _Pending, pictures: _Pictures) -> Word:
     from pypdfium2 import raw
 
+    word = pending.word()
     drawn = raw.FPDFText_GetTextObject(page, pending.first)
-    if drawn and raw.FPDFTextObj_GetTextRenderMode(drawn) == raw.FPDF_TEXTRENDERMODE_INVISIBLE:
-        pending.marks |= Mark.INVISIBLE
-    return pending.word()
+    if not drawn:
+        return word
+    mode = raw.FPDFTextObj_GetTextRenderMode(drawn)
+    hidden = (
+        mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE
+        or (mode == raw.FPDF_TEXTRENDERMODE_FILL and _is_clear(drawn))
+        or pictures.hide(drawn, word.box)
+    )
+    return replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
+
+
+def _is_clear(text: ctypes.c_void_p) -> bool:
+    from pypdfium2 import raw
+
+    red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
+    return bool(raw.FPDFPageObj_GetFillColor(text, red, green, blue, alpha)) and alpha.value == 0
 
 
 def _letter(code: int, after: int) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage
-from resources.pages.documents.made_page import MadePage
+from resources.errors import UndecodableImage, is_of_machine
+from resources.pages.documents.made_page import MadePage, PageCount
 from resources.pages.pixels.images import tiff_frames
 from resources.printable import first_line, visible
 
@@ -40,7 +40,10 @@ _LONGEST_REASON = 200
 
 
 class Pictures:
-    """Image files as documents. Keeps the last TIFF open, because its pages come one after another."""
+    """Image files as documents. Keeps the last TIFF open, because its pages come one after another.
+
+    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
+    """
 
     def __init__(self) -> None:
         from PIL import Image
@@ -58,8 +61,14 @@ class Pictures:
         try:
             self._open(path)
         except Exception as error:
+            if is_of_machine(error):
+                raise
             raise _unusable(error) from None
         return len(self._frames)
+
+    def count(self, path: Path) -> PageCount:
+        """As `pages`: nothing is attached to an image."""
+        return PageCount(self.pages(path))
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
         """The page, counted from 0, encoded; `dpi` plays no part. Raises `UndecodableImage`.
@@ -82,6 +91,8 @@ class Pictures:
             raise
         # Pillow and its plugins raise all kinds of exceptions for hostile bytes.
         except Exception as error:
+            if is_of_machine(error):
+                raise
             raise _unusable(error) from None
 
     def make(self, path: Path, page: int, dpi: int) -> MadePage:

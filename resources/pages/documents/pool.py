@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
 from queue import LifoQueue
@@ -19,7 +18,7 @@ from typing import Any, Self
 
 from resources.child_process import end_child, how_it_ended, start_child
 from resources.errors import UndecodableImage
-from resources.pages.documents.made_page import MadePage
+from resources.pages.documents.made_page import Failed, MadePage, PageCount
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.pages.places.object_paths import SourcePath, on_disk
@@ -33,13 +32,6 @@ _MOST = 16
 """More processes are no faster: one process writes what they all make."""
 _AHEAD = 2
 """Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A task without a result, and why."""
-
-    reason: str
 
 
 class DocumentPool:
@@ -65,9 +57,9 @@ class DocumentPool:
         for worker in self._workers:
             worker.end()
 
-    def pages(self, paths: Iterable[SourcePath]) -> Iterator[int | Failed]:
+    def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failed]:
         """The number of pages of each document, in order. Raises what fetching one raises."""
-        return self._answers(("pages", path) for path in paths)
+        return self._answers(("count", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failed]:
         """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
@@ -105,7 +97,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: tuple[Any, ...]) -> Any:
-        failed = Failed("nobody wants it any more")
+        failed = Failed("nobody wants it any more", may_pass=True)
         for _ in range(_ATTEMPTS):
             if self._cancelled:
                 break
@@ -114,11 +106,11 @@ class _Worker:
                 self._connection.send(request)
                 if not self._connection.poll(self._seconds):
                     self.end()
-                    return Failed(f"given up after {self._seconds:,.0f} seconds")
+                    return Failed(f"given up after {self._seconds:,.0f} seconds", may_pass=True)
                 return self._connection.recv()
             end_child(process)
             self.end()
-            failed = Failed(f"the process that read it ended {how_it_ended(process.wait())}")
+            failed = Failed(f"the process that read it ended {how_it_ended(process.wait())}", may_pass=True)
         return failed
 
     def cancel(self) -> None:
@@ -153,7 +145,10 @@ def work(connection: Connection) -> None:
                 answer = getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
             except UndecodableImage as error:
                 answer = Failed(str(error))
-            # A fault here that nobody foresaw costs a page, not the process.
+            except OSError as error:
+                answer = Failed(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+            # A fault here that nobody foresaw, as lack of memory, costs a page, not the process.
             except Exception as error:
-                answer = Failed(f"it cannot be made into pages: {first_line(error) or type(error).__name__}")
+                reason = first_line(error) or type(error).__name__
+                answer = Failed(f"it cannot be made into pages: {reason}", may_pass=True)
             connection.send(answer)

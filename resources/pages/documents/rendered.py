@@ -14,6 +14,8 @@ from resources.pages.places.object_paths import ObjectPath, SourcePath
 
 FOLDER = "rendered"
 NAMES = "pages-*.parquet"
+_MADE = "made.parquet"
+"""A shard that was just made and has no name yet."""
 
 
 class Rendered:
@@ -52,22 +54,24 @@ class Rendered:
         paths: Iterable[SourcePath] = self._folder.iterdir() if self._folder.is_dir() else ()
         return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
 
-    def path(self, name: str) -> SourcePath:
-        return self._folder / name
-
-    def write(self, path: SourcePath, write: Callable[[Path], None]) -> None:
-        """Let `write` make a shard, which is there whole or not at all. Raises `StoreError`."""
-        if isinstance(path, Path):
-            replace_file(path, write)
-            return
-        made = self._own / path.name
+    def write(self, write: Callable[[Path], str]) -> SourcePath:
+        """Let `write` make a shard and say its name; it is there whole or not at all. Raises `StoreError`."""
+        names: list[str] = []
+        made = self._own / _MADE
         try:
-            replace_file(made, write)
-            path.put(made)
+            replace_file(made, lambda temporary: names.append(write(temporary)))
+            path = self._folder / names[-1]
+            if isinstance(path, Path):
+                made.replace(path)
+            else:
+                path.put(made)
+            return path
+        except OSError as error:
+            raise StoreError(cannot_write(self._own, error)) from error
         finally:
             made.unlink(missing_ok=True)
 
     def clear(self, keep: Iterable[SourcePath]) -> None:
         """Remove all other shards, and the temporary files of an `index` that was killed."""
-        for path in [*set(self.found()) - set(keep), *self._own.glob(f".{NAMES}.*.tmp")]:
+        for path in [*set(self.found()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
             path.unlink()

@@ -6,31 +6,31 @@ continues at the first shard that is missing.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.fingerprints import fingerprint
-from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.documents import pdf, pdf_text, pictures
-from resources.pages.documents.folder import Document
-from resources.pages.documents.made_page import MadePage
-from resources.pages.documents.packing import PageRange, pack
-from resources.pages.documents.pool import DocumentPool, Failed
+from resources.pages.documents.folder import Document, LeftOut
+from resources.pages.documents.made_page import Failed, MadePage
+from resources.pages.documents.packing import PageRange, first_pages, pack
+from resources.pages.documents.pool import DocumentPool
+from resources.pages.documents.ranges import Taken, ranges_of
 from resources.pages.documents.rendered import NAMES, Rendered
-from resources.pages.manifest import Manifest
 from resources.pages.places.object_paths import SourcePath, on_disk
-from resources.parallel import ordered_map
 from resources.printable import counted, first_line
 
 SHARD_PAGES = 500
 
-_FETCHED_AT_ONCE = 8
+_NAMED = 10
+"""Pages of a shard that are named when they could not be made."""
 _METADATA = b"kopub.rendered"
 _SCHEMA = pa.schema(
     [
@@ -40,6 +40,7 @@ _SCHEMA = pa.schema(
         (PAGE_NUMBER, pa.int32()),
         (TEXT_LAYER, pa.string()),
         (PROBLEM, pa.string()),
+        (FAILED, pa.bool_()),
     ]
 )
 _GROUP_ROWS = 16
@@ -51,11 +52,17 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
-    """What a file holds; `renderer` is the resolution and the versions that its pages were made with."""
+class RenderedShard:
+    """What a file holds; `renderer` is the resolution and the versions that its pages were made with.
+
+    `failed` are the rows of pages that could not be made and are to be tried again, `quarantined` those whose bytes
+    cannot be used.
+    """
 
     renderer: str
     ranges: tuple[PageRange, ...]
+    failed: tuple[int, ...] = ()
+    quarantined: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,119 +74,203 @@ class _Shard:
 
     def metadata(self) -> str:
         """As JSON in ASCII, because names of files may hold bytes that are no UTF-8."""
-        return json.dumps({"renderer": self.renderer, "ranges": [asdict(each) for each in self.ranges]})
+        lost = {"failed": self.failed, "quarantined": self.quarantined}
+        said = {name: rows for name, rows in lost.items() if rows}
+        return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
+
+    def failed_in(self, pages: PageRange) -> set[int]:
+        """The rows of a range that are to be tried again, counted from its first."""
+        start = self.start_of(pages)
+        return {row - start for row in self.failed if start <= row < start + pages.count}
+
+    def start_of(self, pages: PageRange) -> int:
+        """The row at which a range begins."""
+        return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
 
     @classmethod
-    def of(cls, path: SourcePath) -> "_Shard | None":
+    def of(cls, path: SourcePath) -> "RenderedShard | None":
         """The shard in a file; None when it is no such file, or damaged."""
         try:
-            with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-                content = json.loads((file.schema_arrow.metadata or {})[_METADATA])
-                return cls(content["renderer"], tuple(PageRange(**each) for each in content["ranges"]))
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+            with path.open("rb") as opened:
+                return cls.read(opened)
+        except OSError:
+            return None
+
+    @classmethod
+    def read(cls, opened: BinaryIO) -> "RenderedShard | None":
+        """The shard in an opened file; None when it is no such file, or damaged. Raises `OSError`."""
+        try:
+            with pq.ParquetFile(opened) as file:
+                content = json.loads((file.metadata.metadata or {})[_METADATA])
+                ranges = tuple(PageRange(**each) for each in content["ranges"])
+                if FAILED in file.schema_arrow.names:
+                    failed, quarantined = (tuple(content.get(name, ())) for name in ("failed", "quarantined"))
+                    return cls(content["renderer"], ranges, failed, quarantined)
+                # An older release quarantined pages for reasons that may pass: all that it lost are tried again.
+                problems = file.read([PROBLEM])[PROBLEM].is_valid().to_pylist()
+                ranges = tuple(replace(each, may_pass=each.problem is not None) for each in ranges)
+                return cls(content["renderer"], ranges, tuple(row for row, lost in enumerate(problems) if lost))
+        except (pa.ArrowException, KeyError, TypeError, ValueError):
             return None
 
 
-def render(
-    documents: Sequence[Document], rendered: Rendered, before: Manifest | None, dpi: int, progress: Progress
-) -> list[SourcePath]:
-    """The shards of the documents' pages, in the order of their keys. Pages that are in no shard yet are made.
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """The shards of a source's documents, each with the key that it had before, if any, and what was lost.
 
-    A document stays in the shard that it has in the index `before`. A document or a page that cannot be made is a row
-    without bytes and with a problem. One process at a time may call it. Raises `StoreError`.
+    `failed` counts pages that could not be made for a reason that may pass, `left` those that nobody wanted yet.
+    """
+
+    files: Sequence[tuple[SourcePath, str | None]]
+    failed: int
+    left_out: Sequence[LeftOut]
+    copies_of: Collection[str]
+    left: int
+
+
+def render(
+    documents: Sequence[Document],
+    source: str,
+    rendered: Rendered,
+    before: Sequence[tuple[str, str]],
+    others: Mapping[str, str],
+    taken: Taken,
+    dpi: int,
+    most: int | None,
+    progress: Progress,
+) -> Rendering:
+    """Make the pages of a source's documents that are in no shard yet.
+
+    `before` are the keys and files of the shards that the source has in the index: a document stays in its shard.
+    `others` are the files of other sources with their names, whose documents are left out of this one, and `taken`
+    their names and ids. Only the first `most` pages are made where that is given. A document or a page that cannot be
+    made is a row without bytes and with a problem. One process at a time may call it. Raises `StoreError`.
     """
     renderer = f"{dpi} dpi, {pdf.version()}, text {pdf_text.CODE.number}, pictures {pictures.CODE.number}"
-    stored = {path: shard for path in rendered.found() if (shard := _Shard.of(path))}
-    with DocumentPool() as pool:
-        ranges = _ranges(documents, pool, [each for shard in stored.values() for each in shard.ranges])
-        pages = counted(sum(each.count for each in ranges), "page")
-        progress(f"{counted(len(documents), 'document')}, {pages}")
-        shards = [_Shard(renderer, tuple(packed)) for packed in pack(ranges, _before(before, stored), SHARD_PAGES)]
-        paths = [rendered.path(shard.name) for shard in shards]
-        usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
-        made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
-        by_place = {document.place: document.path for document in documents}
-        for at, (path, shard) in enumerate(zip(paths, shards, strict=True), start=1):
-            new = sum(each.count for each in shard.ranges if each not in made and each.problem is None)
-            if path not in stored:
-                rows = _rows(shard, made, by_place, pool, dpi)
-                rendered.write(path, lambda temporary, shard=shard, rows=rows: _write(temporary, shard, rows))
-            did = f"{new:,} of {shard.rows:,} pages made" if path not in stored else f"{shard.rows:,} pages kept"
-            progress(f"{path.name} ({at} of {len(shards)}): {did}")
-            with on_disk(path) as file:
-                problems = pq.read_table(file, columns=[PROBLEM])[PROBLEM].drop_null().to_pylist()
-            for problem in problems:
-                progress(f"will be quarantined: {problem}")
-    return paths
-
-
-def _before(index: Manifest | None, stored: dict[SourcePath, _Shard]) -> list[Sequence[PageRange]]:
-    """The ranges of every shard in the index before; none where it is of another source."""
+    stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
     by_place = {str(path): shard.ranges for path, shard in stored.items()}
-    return [by_place.get(index.place(shard.file), ()) for shard in index.shards] if index else []
+    had = [by_place.get(file, ()) for _, file in before]
+    elsewhere = {each.sha256: (name, each.name) for file, name in others.items() for each in by_place.get(file, ())}
+    failed = 0
+    with DocumentPool() as pool:
+        every = [each for shard in stored.values() for each in shard.ranges]
+        of_before = [each for ranges in had for each in ranges]
+        found = ranges_of(documents, source, of_before, every, elsewhere, taken, pool, SHARD_PAGES)
+        every_page = sum(each.count for each in found.ranges)
+        own = counted(len({each.place for each in found.ranges}), "document")
+        wanted = found.ranges if most is None else list(first_pages(found.ranges, most))
+        total = sum(each.count for each in wanted)
+        of_these = "" if total == every_page else f", of which the first {total:,} are made"
+        progress(f"{own}, {counted(every_page, 'page')}{of_these}")
+        packed = pack(wanted, had, SHARD_PAGES)
+        keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
+        paths = {document.place: document.path for document in documents}
+        making = _Making(rendered, renderer, stored, paths, pool, dpi)
+        files: list[tuple[SourcePath, str | None]] = []
+        end = 0
+        for key, shard_ranges in zip(keys, map(tuple, packed), strict=True):
+            if not shard_ranges:
+                continue
+            path, shard, made = making.shard(shard_ranges)
+            files.append((path, key))
+            failed += len(shard.failed)
+            start, end = end + 1, end + shard.rows
+            did = f"{shard.rows:,} pages kept" if made is None else f"{made:,} of {shard.rows:,} pages made"
+            progress(f"pages {start:,} to {end:,} of {total:,}: {did}")
+            for problem in _problems(path, shard):
+                progress(problem)
+    if failed:
+        progress(f"{failed:,} of {counted(total, 'page')} could not be made: index again to try them once more")
+    return Rendering(files, failed, found.left_out, found.copies_of, every_page - total)
 
 
-def _ranges(documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]) -> list[PageRange]:
-    """The ranges of all documents, in order. A document of a known range is not opened."""
-    facts = _facts(documents, pool, known)
-    ranges = []
-    for document in documents:
-        sha256, pages, problem = facts[document.place]
-        for first in range(0, pages or 1, SHARD_PAGES):
-            count = min(SHARD_PAGES, (pages or 1) - first)
-            ranges.append(PageRange(document.place, document.name, document.id, sha256, first, count, pages, problem))
-    return ranges
+def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
+    """What became of the pages that a shard lacks, a line each; of those that may still be made the first few."""
+    if not (shard.failed or shard.quarantined):
+        return
+    with on_disk(path) as file:
+        problems = pq.read_table(file, columns=[PROBLEM])[PROBLEM]
+    for row in shard.failed[:_NAMED]:
+        yield f"could not be made: {problems[row].as_py()}"
+    for row in shard.quarantined:
+        yield f"will be quarantined: {problems[row].as_py()}"
 
 
-def _facts(
-    documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]
-) -> dict[str, tuple[str, int, str | None]]:
-    """SHA-256, number of pages and problem of each document, by its place."""
-    before = {(each.place, each.sha256): each for each in known}
-    facts: dict[str, tuple[str, int, str | None]] = {}
-    new: list[tuple[Document, str]] = []
-    # Of files on this disk one is read at a time; others are fetched.
-    local = all(isinstance(document.path, Path) for document in documents)
-    hashes = map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE)
-    for document, sha256 in zip(documents, hashes, strict=True):
-        if isinstance(sha256, OSError):
-            facts[document.place] = "", 0, f"the file cannot be read: {sha256.strerror}"
-            continue
-        if found := before.get((document.place, sha256)):
-            facts[document.place] = sha256, found.pages, found.problem
-        else:
-            new.append((document, sha256))
-    counted = pool.pages(document.path for document, _ in new)
-    for (document, sha256), pages in zip(new, counted, strict=True):
-        facts[document.place] = (sha256, 0, pages.reason) if isinstance(pages, Failed) else (sha256, pages, None)
-    return facts
+@dataclass
+class _Lost:
+    """What becomes of a shard's rows while they are written: pages that are made, and rows that are lost."""
+
+    made: int = 0
+    failed: list[int] = field(default_factory=list)
+    quarantined: list[int] = field(default_factory=list)
+
+    def counted(self, pages: Iterator[MadePage | Failed]) -> Iterator[MadePage | Failed]:
+        for page in pages:
+            self.made += isinstance(page, MadePage)
+            yield page
+
+    def noted(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for at, row in enumerate(rows):
+            if row[PROBLEM] is not None and row[IMAGE][BYTES] is None:
+                (self.failed if row[FAILED] else self.quarantined).append(at)
+            yield row
 
 
-def _sha256(document: Document) -> str | OSError:
-    try:
-        return document.sha256()
-    except OSError as error:
-        return error
+class _Making:
+    """Shards that are made of pages, of which those that are `stored` are copied."""
 
+    def __init__(
+        self,
+        rendered: Rendered,
+        renderer: str,
+        stored: Mapping[SourcePath, RenderedShard],
+        paths: Mapping[str, SourcePath],
+        pool: DocumentPool,
+        dpi: int,
+    ) -> None:
+        self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
+        usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
+        self._whole = {shard.ranges: (path, shard) for path, shard in usable.items() if not shard.failed}
+        self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
 
-def _rows(
-    shard: _Shard,
-    rendered: dict[PageRange, tuple[SourcePath, _Shard]],
-    paths: dict[str, SourcePath],
-    pool: DocumentPool,
-    dpi: int,
-) -> Iterator[Row]:
-    """The rows of a shard: of a document that cannot be opened, copied from a shard that has them, or made now."""
-    wanted = [each for each in shard.ranges if each not in rendered and each.problem is None]
-    pages = pool.render(((paths[each.place], each.first + at) for each in wanted for at in range(each.count)), dpi)
-    for each in shard.ranges:
-        if each in rendered:
-            yield from _copied(each, *rendered[each])
-        elif each.problem is not None:
-            yield _row(each, None, Failed(each.problem))
-        else:
-            for number in _numbers(each):
-                yield _row(each, number, next(pages))
+    def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
+        """The file of the ranges, and how many of its pages were made for it; None where it was there already."""
+        if ranges in self._whole:
+            return *self._whole[ranges], None
+        lost = _Lost()
+        written: list[RenderedShard] = []
+
+        def write(temporary: Path) -> str:
+            with _writer(temporary) as writer:
+                for group in _groups(lost.noted(self._rows(ranges, lost))):
+                    writer.write_table(pa.Table.from_pylist(group, _SCHEMA))
+                written.append(RenderedShard(self._renderer, ranges, tuple(lost.failed), tuple(lost.quarantined)))
+                writer.add_key_value_metadata({_METADATA: written[0].metadata()})
+            return written[0].name
+
+        return self._rendered.write(write), written[0], lost.made
+
+    def _wanted(self, pages: PageRange) -> list[int]:
+        """The pages of a range that are to be made, counted from its first."""
+        if pages.problem is not None:
+            return []
+        if pages not in self._made:
+            return list(range(pages.count))
+        return sorted(self._made[pages][1].failed_in(pages))
+
+    def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
+        """The rows of a shard: of a document that cannot be opened, copied from a shard that has them, or made now."""
+        asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
+        pages = lost.counted(self._pool.render(asked, self._dpi))
+        for each in ranges:
+            if each.problem is not None:
+                yield _row(each, None, Failed(each.problem, each.may_pass))
+                continue
+            again = set(self._wanted(each))
+            copied = _copied(each, *self._made[each]) if each in self._made else iter(())
+            for at, number in enumerate(_numbers(each)):
+                kept = next(copied, None)
+                yield _row(each, number, next(pages)) if at in again else cast("Row", kept)
 
 
 def _numbers(pages: PageRange) -> list[int | None]:
@@ -192,7 +283,7 @@ def _page_id(pages: PageRange, number: int | None) -> str:
 
 
 def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
-    made, problem = (page, None) if isinstance(page, MadePage) else (None, page.reason)
+    made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
     return {
         ID: _page_id(pages, number),
         IMAGE: {BYTES: made and made.data, "path": None},
@@ -200,13 +291,14 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
         PAGE_NUMBER: number,
         TEXT_LAYER: made and made.text_layer,
         PROBLEM: problem and f"{pages.name}{'' if number is None else f', page {number}'}: {problem}",
+        FAILED: isinstance(page, Failed) and page.may_pass,
     }
 
 
-def _copied(pages: PageRange, path: SourcePath, shard: _Shard) -> Iterator[Row]:
+def _copied(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """The rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
-    start = sum(other.count for other in shard.ranges[: shard.ranges.index(pages)])
+    start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:
         end = 0
         for group in range(file.num_row_groups):
@@ -229,13 +321,10 @@ def _damaged(path: SourcePath, reason: str) -> SourceError:
     return SourceError(f"{path} is damaged ({reason}): delete it and index again")
 
 
-def _write(path: Path, shard: _Shard, rows: Iterator[Row]) -> None:
-    schema = _SCHEMA.with_metadata({_METADATA: shard.metadata()})
+def _writer(path: Path) -> pq.ParquetWriter:
     # Images are compressed already; the text of a page, with a place for each word, shrinks to a third.
-    options = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
-    with pq.ParquetWriter(path, schema, **options) as writer:
-        for group in _groups(rows):
-            writer.write_table(pa.Table.from_pylist(group, schema))
+    options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
+    return pq.ParquetWriter(path, _SCHEMA, **options)
 
 
 def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:

@@ -12,8 +12,8 @@ from enum import IntFlag
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from resources.errors import SourceError
 from resources.fingerprints import fingerprint
+from resources.printable import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,8 @@ class TextLayer:
     """The words of a page in the order of its PDF, on a page of `width` by `height` pixels.
 
     `words` leaves out what the page's crop box cuts away; `outside` counts the characters that lie beyond the whole
-    sheet. `bare` is the ink that no word covers: true for each square of `cell` pixels that has some.
+    sheet. `bare` is the ink that no word covers: true for each square of `cell` pixels that has some. `failure` says
+    why a layer that there is could not be read; it has no words then.
     """
 
     width: int
@@ -68,6 +69,14 @@ class TextLayer:
     outside: int
     cell: int
     bare: "NDArray[np.bool_]"
+    failure: str = ""
+
+    @classmethod
+    def failed(cls, why: str) -> Self:
+        """A layer that cannot be read."""
+        import numpy as np
+
+        return cls(0, 0, (), 0, 1, np.zeros((0, 0), bool), why)
 
     @cached_property
     def characters(self) -> int:
@@ -78,6 +87,8 @@ class TextLayer:
         """The layer as it is stored."""
         import numpy as np
 
+        if self.failure:
+            return json.dumps({"failure": self.failure}, ensure_ascii=False)
         packed = zlib.compress(np.packbits(self.bare).tobytes())
         return json.dumps(
             {
@@ -96,25 +107,32 @@ class TextLayer:
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
-        """The layer that `to_json` made. Raises `SourceError` for anything else."""
+        """The layer that `to_json` made; one that failed for anything else, so that only its page is without it."""
         import numpy as np
 
         try:
             held = json.loads(stored)
-            width, height = held["size"]
+            if "failure" in held:
+                return cls.failed(str(held["failure"]))
+            width, height = map(int, held["size"])
             rows, columns = held["squares"]
+            if min(width, height, held["cell"], rows, columns) < 1:
+                raise ValueError("a page without size")
             bits = np.frombuffer(zlib.decompress(base64.b64decode(held["bare"])), np.uint8)
-            boxes = zip(*[iter(held["boxes"])] * 4, strict=True)
+            boxes = zip(*[iter(map(int, held["boxes"]))] * 4, strict=True)
             return cls(
                 width,
                 height,
-                tuple(map(Word, held["words"], boxes, map(Mark, held["marks"]))),
-                held["outside"],
-                held["cell"],
+                tuple(
+                    Word(str(text), box, Mark(marks))
+                    for text, box, marks in zip(held["words"], boxes, held["marks"], strict=True)
+                ),
+                int(held["outside"]),
+                int(held["cell"]),
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
             )
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
-            raise SourceError(f"a text layer cannot be read ({error!r}): delete its shard and index again") from None
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
+            return cls.failed(f"it is damaged: {first_line(error) or type(error).__name__}")
 
 
 def layer_id(stored: str | None) -> str | None:

@@ -1,14 +1,15 @@
 """Encoded page bytes: what they are, whether they are whole, and their pixels. Pure; no Dagster."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from resources.errors import UndecodableImage
+from resources.errors import ImageNotRead, UndecodableImage, is_of_machine
 from resources.printable import first_line, visible
 
 if TYPE_CHECKING:
@@ -42,22 +43,26 @@ _PNG_HEADER = 33
 _CHUNK_HEADER = 8
 """Bytes of a PNG chunk before its content: length and type."""
 _JPEG_END = b"\xff\xd9"
+_JPEG_CUT_OFF = "Premature end of JPEG file"
+_JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
+"""What libjpeg says of bytes between the last pixel and the end marker: cameras put zeros there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """`width` and `height` are those of the upright page, in pixels."""
+    """`width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts."""
 
     format: str
     width: int
     height: int
+    damage: str | None = None
 
 
 def inspect(data: bytes | memoryview) -> ImageInfo:
     """Format and size of an encoded page, after checking that the file is whole and one picture.
 
-    PNG chunks are checked against their CRCs, a JPEG must have its end marker, and a TIFF, which has
-    neither, is decoded. Raises `UndecodableImage` with a reason for a person, and nothing else.
+    PNG chunks are checked against their CRCs; a JPEG must have its end marker, and is decoded to learn whether
+    parts of it are damaged; so is a TIFF. Raises `UndecodableImage` with a reason for a person, and nothing else.
     """
     with _opened(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
@@ -65,9 +70,39 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
             image.load()
         else:
             image.verify()
-    if info.format == "JPEG" and _JPEG_END not in bytes(data[-1024:]):
-        raise UndecodableImage("the image is damaged: the JPEG is cut off before its end marker")
+        if info.format == "JPEG":
+            info = replace(info, damage=jpeg_damage(data))
     return info
+
+
+def jpeg_damage(data: bytes | memoryview) -> str | None:
+    """Return what libjpeg says of the damaged parts of a JPEG, None for a sound one.
+
+    Raises `ValueError` for one of which nothing can be drawn, or that is cut off before its end marker.
+    """
+    from simplejpeg import decode_jpeg, decode_jpeg_header
+
+    _, _, colours, _ = decode_jpeg_header(data)
+    # An eighth of the size takes half the time, and reads every bit of the file all the same.
+    grey = {
+        "colorspace": "CMYK" if colours in ("CMYK", "YCCK") else "GRAY",
+        "min_factor": 8,
+        "min_width": 1,
+        "min_height": 1,
+    }
+    try:
+        decode_jpeg(data, **grey)
+        return None
+    except ValueError as error:
+        damage = str(error)
+    decode_jpeg(data, strict=False, **grey)
+    if damage == _JPEG_CUT_OFF:
+        raise ValueError(f"the JPEG is cut off before its end marker ({damage})")
+    padding = _JPEG_PADDING.fullmatch(damage)
+    if padding is None:
+        return damage
+    end = bytes(data).rfind(_JPEG_END)
+    return damage if any(data[end - int(padding[1]) : end]) else None
 
 
 def is_plain(data: bytes | memoryview) -> bool:
@@ -83,9 +118,10 @@ def is_plain(data: bytes | memoryview) -> bool:
 def decode(data: bytes | memoryview) -> "np.ndarray":
     """RGB pixels, uint8 (height, width, 3), upright, transparency on white.
 
-    Plain 8-bit pages go through libspng (PNG in colour; Wuffs where pywuffs is installed: the same
-    pixels in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha,
-    palette, CMYK, 16 bit, EXIF rotation) through Pillow. Raises `UndecodableImage`, and nothing else.
+    Plain 8-bit pages go through libspng (PNG; for colour Wuffs where pywuffs is installed: the same pixels
+    in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha, palette, CMYK,
+    16 bit, floats, EXIF rotation) through Pillow. Of a damaged JPEG it is what can be drawn (`ImageInfo.damage`).
+    Raises `UndecodableImage`, and nothing else.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -101,11 +137,36 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
             raise UndecodableImage("the image is not decodable: its palette is missing")
         page = image if upright else ImageOps.exif_transpose(image)
         if page.has_transparency_data:
-            rgba = page.convert("RGBA")
-            page = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-        elif page.mode.startswith("I;16"):
-            page = Image.fromarray((np.asarray(page) >> 8).astype(np.uint8))
+            page = _on_paper(page.convert("RGBA"))
+        elif page.mode.startswith("I;16") or page.mode == "F":
+            page = Image.fromarray(_to_8_bits(np.asarray(page)))
         return np.asarray(page.convert("RGB"))
+
+
+def _on_paper(page: "Image.Image") -> "Image.Image":
+    """Return an RGBA page on white; where that shows nothing on black, or else without its transparency."""
+    import numpy as np
+    from PIL import Image
+
+    papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
+    for shown in (*papers, page):
+        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
+            return shown
+    return Image.new("RGB", page.size, "white")
+
+
+def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
+    """Return grey samples as uint8: of 16 bits the 8 highest that are used (scanners store 12 bits in 16), floats to 1.
+
+    Floats above 1 count to 255, or to their maximum.
+    """
+    import numpy as np
+
+    if samples.dtype.kind == "f":
+        most = float(np.nanmax(samples))
+        scale = 255 if most <= 1 else 255 / max(most, 255)
+        return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
+    return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
@@ -114,12 +175,14 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
     import imagecodecs
     import numpy as np
 
-    if image.format == "PNG" and image.mode == "RGB":
+    if image.format == "PNG":
         # Pillow's mode is RGB for samples of 16 bits too.
         if data[_PNG_DEPTH] == 16:
             return None
-        pixels = _decode_by_wuffs(data, image)
-        return imagecodecs.spng_decode(data) if pixels is None else pixels  # pyright: ignore[reportArgumentType]
+        pixels = _decode_by_wuffs(data, image) if image.mode == "RGB" else None
+        if pixels is None:
+            pixels = imagecodecs.spng_decode(data)  # pyright: ignore[reportArgumentType]
+        return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB) if pixels.ndim == 2 else pixels
     return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
@@ -201,6 +264,8 @@ def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
     except Exception as error:
         reason = first_line(error) or type(error).__name__
+        if is_of_machine(error):
+            raise ImageNotRead(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
         raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
 
 

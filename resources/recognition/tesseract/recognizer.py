@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,15 +13,17 @@ from pydantic import Field, field_validator
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
-from resources.layout.lighting import evened
+from resources.layout.lighting import readable_grey
 from resources.layout.regions import Region, Task
 from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
 from resources.parallel import bounded_map, of_two_cores
 from resources.recognition.base import Recognizer
-from resources.recognition.crops import cut_pictures, pixel_box
+from resources.recognition.crops import cut_pictures, region_pixels
 from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
-from resources.recognition.tesseract.reader import Reader
+from resources.recognition.step_times import timed
+from resources.recognition.tesseract.bilingual import CERTAIN, Word, mean_confidence
+from resources.recognition.tesseract.reader import BlockText, Reader
 from resources.recognition.tesseract.tessdata import (
     LANGUAGES,
     data_files,
@@ -34,16 +37,23 @@ from resources.states import State
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_UNSURE = 60
+"""Mean confidence of a page below which its text is in doubt: upright pages have 70 and more, turned ones below 55."""
+_FEWEST_LETTERS = 20
+"""Letters and digits of a page whose confidence says something."""
 _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
 class TesseractRecognizer(Recognizer):
     """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept as crops."""
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.tesseract", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.tesseract",
+        {1: "the first release", 2: "faint print is read; regions that Tesseract is unsure of say so"},
+    )
     typical_seconds: ClassVar[float] = 0.03
     typical_seconds_per_megabyte: ClassVar[float] = 0.84
-    speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "page_seconds"})
     limits: ClassVar[tuple[str, ...]] = (
         "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
     )
@@ -55,6 +65,12 @@ class TesseractRecognizer(Recognizer):
         "one first. Korean and English are read by an engine each, line by line; others by one engine of them all.",
     )
     threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
+    page_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that the reading of a page may take; its other regions fail, and the next run reads it "
+        "again. A page of text takes 1 to 6.",
+    )
 
     @field_validator("languages")
     @classmethod
@@ -87,6 +103,7 @@ class TesseractRecognizer(Recognizer):
             if not hasattr(local, "reader"):
                 local.reader = Reader(folder, self.languages)
                 readers.append(local.reader)
+            local.reader.limit(self.page_seconds)
             return read_page(local.reader, *item)
 
         try:
@@ -101,42 +118,63 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
 
     A region in which Tesseract finds no text is `ok` and empty: no second reading would confirm that it is blank.
     """
-    import cv2
-
     try:
-        gray = evened(np.asarray(cv2.cvtColor(page.image, cv2.COLOR_RGB2GRAY), np.uint8))
-        crops = cut_pictures(page, regions)
+        with timed("decode"):
+            gray, _ = readable_grey(page.image)
+        with timed("crop"):
+            crops = cut_pictures(page, regions)
     except UndecodableImage as error:
-        return PageReading(page.page_id, State.QUARANTINED, str(error))
+        return PageReading(page.page_id, error.state, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    return page_reading(page.page_id, [_read_region(reader, gray, region) for region in regions], crops)
+    return page_reading(page.page_id, _doubted([_read_region(reader, gray, region) for region in regions]), crops)
 
 
-def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> RegionText:
+def _doubted(read: Sequence[tuple[RegionText, Sequence[Word]]]) -> list[RegionText]:
+    """The texts of a page's regions; where Tesseract is unsure of the page, those it is unsure of say so.
+
+    A turned or mirrored page, or one that is out of focus, gives words of which it is unsure.
+    """
+    words = [[word for word in words if any(map(str.isalnum, word.text))] for _, words in read]
+    on_page = [word for some in words for word in some if word.confidence < CERTAIN]
+    letters = sum(len(word.text) for word in on_page)
+    texts = [text for text, _ in read]
+    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= _UNSURE:
+        return texts
+    return [
+        replace(text, reason=f"Tesseract is {sure:.0f} % sure of these words")
+        if some and text.state is State.OK and (sure := mean_confidence(some)) < _UNSURE
+        else text
+        for text, some in zip(texts, words, strict=True)
+    ]
+
+
+def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[Word]]:
     if region.task in (Task.SKIP, Task.ABANDON):
-        return skipped(region.index, region.label)
-    height, width = gray.shape
-    x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
+        return skipped(region.index, region.label), ()
     start = time.perf_counter()
     try:
-        crop = gray[y1:y2, x1:x2]
-        if region.task is Task.TABLE:
-            content = reader.table(crop, working_scale(height, width))
-        elif region.task is Task.FORMULA:
-            content = _read_formula(reader, crop)
-        else:
-            content = reader.block(crop)
+        with timed("crop"):
+            crop = region_pixels(gray, region)
+        with timed("read"):
+            read = _reading(reader, crop, region.task, working_scale(*gray.shape))
     except RuntimeError as error:
         # What tesserocr raises when Tesseract refuses an image.
         seconds = time.perf_counter() - start
-        return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds)
-    return RegionText(region.index, region.label, content, seconds=time.perf_counter() - start)
+        return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
+    return RegionText(region.index, region.label, read.text, seconds=time.perf_counter() - start), read.words
 
 
-def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> str:
-    """A formula as plain text, row by row: Tesseract knows no LaTeX."""
-    return reader.block(gray) or reader.block(_without_tall_signs(gray))
+def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
+    if task is Task.TABLE:
+        return reader.table(crop, scale)
+    return _read_formula(reader, crop) if task is Task.FORMULA else reader.block(crop)
+
+
+def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
+    """Read a formula as plain text, row by row: Tesseract knows no LaTeX."""
+    read = reader.block(gray)
+    return read if read.text else reader.block(_without_tall_signs(gray))
 
 
 def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from resources.errors import UndecodableImage
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from resources.recognition.crops import cut_pictures
+from resources.recognition.crops import cut_pictures, region_pixels
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading, skipped
+from resources.recognition.step_times import keep, timed
 from resources.recognition.vlm.answer_cache import AnswerCache, CachedAnswer, region_key
 from resources.recognition.vlm.answers import Problem, find_defect
 from resources.recognition.vlm.chat_requests import (
@@ -38,7 +39,7 @@ from resources.recognition.vlm.region_attempts import (
     settled_text,
     whole,
 )
-from resources.recognition.vlm.region_images import ImageMaker, RegionImage, crop_pixels, has_ink, strips
+from resources.recognition.vlm.region_images import ImageMaker, RegionImage, has_ink, packed, strips
 from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, may_be_cut, next_attempt
 from resources.states import State
 from resources.vllm.client.client import Client
@@ -142,10 +143,12 @@ class VlmReader:
         prepared = PreparedPage(job)
         page = Page(job.page_id, job.data)
         try:
-            image = page.image
-            prepared.crops = cut_pictures(page, job.regions)
+            with timed("decode"):
+                image = page.image
+            with timed("crop"):
+                prepared.crops = cut_pictures(page, job.regions)
         except UndecodableImage as error:
-            prepared.reading = PageReading(job.page_id, State.QUARANTINED, str(error))
+            prepared.reading = PageReading(job.page_id, error.state, str(error))
             return prepared
         if not job.regions:
             prepared.reading = PageReading(job.page_id, State.BLANK)
@@ -160,8 +163,10 @@ class VlmReader:
             if region.task in _NOT_READ:
                 prepared.settled.append(skipped(region.index, region.label))
                 continue
-            pixels = crop_pixels(image, region.bbox)
-            if has_ink(pixels):
+            with timed("crop"):
+                pixels = packed(region_pixels(image, region))
+                inked = has_ink(pixels)
+            if inked:
                 fingerprint = self._settings.fingerprints[self._prompt_name(region)]
                 crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
             else:
@@ -174,9 +179,10 @@ class VlmReader:
                 prepared.settled.append(text)
                 prepared.figures["regions_reused"] += 1
             else:
-                enough = scale_to_lines(pixels, region.task, self._settings.line_height)
-                parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
-                images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
+                with timed("encode"):
+                    enough = scale_to_lines(pixels, region.task, self._settings.line_height)
+                    parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                    images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
                 prompt = self._prompt_name(region)
                 prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
                 prepared.figures["regions_scaled_down"] += enough < 1.0
@@ -193,8 +199,9 @@ class VlmReader:
         return None
 
     def _judged(self, answer: Answer, task: Task, seconds: float, scale: float) -> Reading:
-        text = self._settings.clean(answer.text, task)
-        defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
+        with timed("answer"):
+            text = self._settings.clean(answer.text, task)
+            defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
         return Reading(answer, text, defect, seconds, scale)
 
     async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
@@ -271,7 +278,7 @@ class VlmReader:
 
     def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
         """A part of the crop at another size or in strips. Decodes the page anew: retries are rare."""
-        pixels = crop_pixels(Page(job.page_id, job.data).image, request.region.bbox)
+        pixels = packed(region_pixels(Page(job.page_id, job.data).image, request.region))
         strip = _strips(pixels, request.parts)[part]
         return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
 
@@ -295,6 +302,7 @@ class VlmReader:
         except Refused as error:
             problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
             return no_reading(problem, f"the server refused it: {error}", image.scale)
+        keep("request", seconds)
         prepared.figures["answer_tokens"] += answer.tokens
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:

@@ -19,6 +19,7 @@ from resources.recognition.vlm.answers import as_written
 from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
 from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader
 from resources.recognition.vlm.region_images import ImageMaker, in_one
+from resources.resource import ProfileOnly
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
 
@@ -66,7 +67,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         "scaled down to it, never up, and read again at full size where its answer is doubtful. 10 points have 42 at "
         "300 dpi, 28 at 200 dpi, 21 at 150 dpi. null sends regions as they are.",
     )
-    reuse_folder: str = Field(default="", description="Folder of the answer cache; empty for none.")
+    reuse_folder: ProfileOnly[str] = Field(default="", description="Folder of the answer cache; empty for none.")
     reuse_answers: int = Field(
         default=1_000_000,
         ge=0,

@@ -61,7 +61,12 @@ def crop_pixels(image: np.ndarray, bbox: tuple[float, float, float, float]) -> n
     Grey is lossless, and a third of the work for everything that follows.
     """
     x1, y1, x2, y2 = pixel_box(bbox, image.shape[1], image.shape[0])
-    return np.ascontiguousarray(grey_as_one_channel(image[y1:y2, x1:x2]))
+    return packed(image[y1:y2, x1:x2])
+
+
+def packed(pixels: np.ndarray) -> np.ndarray:
+    """Pixels as they are read: contiguous, and in one channel where they are grey."""
+    return np.ascontiguousarray(grey_as_one_channel(pixels))
 
 
 def has_ink(crop: np.ndarray) -> bool:

@@ -64,7 +64,10 @@ def render(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes
             states=[state.value for state in State],
             ended=_ended(inventory),
             steps=_steps(inventory),
-            regions={key: sum(part.summary["regions"][key] for part in pages) for key in ("to_read", "lost")},
+            regions={
+                key: sum(part.summary["regions"].get(key, 0) for part in pages)
+                for key in ("to_read", "lost", "text_layer")
+            },
             lost=lost[:_LISTED],
             more_lost=len(lost) > _LISTED,
             doubtful=sum(part.summary["doubtful"] for part in pages),

@@ -1,4 +1,4 @@
-"""SHA256SUMS: the hash of every data file of a release, for `sha256sum -c` and for telling releases apart. Pure."""
+"""SHA256SUMS: the hash of every other file of a release, for `sha256sum -c` and for telling releases apart. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,6 +9,11 @@ NAME = "SHA256SUMS"
 def parse(text: str) -> dict[str, str]:
     """SHA-256 by path, relative to the release."""
     return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
+
+
+def of_data(sums: Mapping[str, str]) -> dict[str, str]:
+    """Those of the data files; a release of an older version lists no others."""
+    return {path: sha256 for path, sha256 in sums.items() if path.startswith("data/")}
 
 
 def render(sums: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and 
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,14 +15,17 @@ import pyarrow.compute as pc
 
 from resources.errors import StoreError
 from resources.layout.regions import Task
+from resources.printable import without_paths
 from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import read_regions
+from resources.recognition.readings import Origin
 from resources.release.base import PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import features
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
 from resources.store.page_rows.lineage_rows import lineage_rows
+from resources.texts.markdown import defused
 from resources.texts.text_quality import doubtful
 
 if TYPE_CHECKING:
@@ -38,6 +42,14 @@ _READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
 
 _TEXT_COLUMNS = ["text", "n_chars", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 """Of `parsed_texts`, in `pages`."""
+
+_SAID = {
+    "pages": ("reason", "text_layer_reason"),
+    "regions": ("reason",),
+    "lineage": ("reason", "model", "parameters", "versions"),
+    "figure_notes": ("reason",),
+}
+"""Columns by config of what libraries and settings say, which may name folders of this machine."""
 
 Row = dict[str, Any]
 
@@ -66,6 +78,9 @@ def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[s
         "lineage": _lineage(shard, tables),
         **_figures(tables),
     }
+    for config, columns in _SAID.items():
+        if config in built:
+            built[config] = _without_paths(built[config], columns)
     return _summarised(built, tables)
 
 
@@ -98,13 +113,14 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
         yield {
             **page,
             "id": page_id,
+            "origin": asdict(tables.origin(page["page_idx"])) if tables.origin else None,
             "state": states[ended] if ended else State.OK,
             "reason": ended and (f"{ended}: {reason}" if reason else ended),
             "states": states,
             "n_regions": len(layouts[page_id]["regions"] or ()),
             **texts[page_id],
             "text": texts[page_id]["text"] or "",
-            "markdown": readings[page_id]["markdown"] or "",
+            "markdown": defused(readings[page_id]["markdown"] or ""),
         }
 
 
@@ -210,6 +226,16 @@ def _published(table: pa.Table, published: "Features") -> pa.Table:
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
 
 
+def _without_paths(table: pa.Table, columns: Collection[str]) -> pa.Table:
+    for name in columns:
+        values = table[name]
+        scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
+        if any(value != clean for value, clean in scrubbed.items()):
+            column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
+            table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    return table
+
+
 def _with_vector(table: pa.Table) -> pa.Table:
     return table.filter(pc.field("vector").is_valid())
 
@@ -248,9 +274,14 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
 
 
 def _region_counts(regions: pa.Table) -> dict[str, int]:
-    """How many regions were to be read, and how many of those could not be."""
+    """How many regions were to be read, could not be, and have their text from a PDF's text layer, if any has."""
     to_read = regions.filter(pc.field("task").isin(_READ))
-    return {"to_read": to_read.num_rows, "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows}
+    from_layers = regions.filter(pc.field("origin") == Origin.TEXT_LAYER).num_rows
+    return {
+        "to_read": to_read.num_rows,
+        "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
+        **({"text_layer": from_layers} if from_layers else {}),
+    }
 
 
 def _documents(raw_pages: pa.Table) -> list[list[Any]]:

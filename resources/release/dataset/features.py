@@ -27,6 +27,7 @@ def page_features(images: bool = False) -> "Features":
             "sha256": text,
             "license": text,
             "source": text,
+            "origin": {"source": text, "file": text, "sha256": text, "page": number, "dpi": number, "renderer": text},
             "state": text,
             "reason": text,
             "states": dict.fromkeys(PAGE_ASSETS, text),

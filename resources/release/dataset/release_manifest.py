@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from resources.errors import StoreError
+from resources.printable import visible
 from resources.release.dataset.part_paths import ALL_CONFIGS
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 DATA = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
+_SHARD = re.compile(r"shard_[0-9]+")
+_PLACE = re.compile(rf"data/[a-z_]+/{_SHARD.pattern}\.parquet")
+"""Paths that a later version may list too, of configs that this one does not know and leaves out."""
+_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,15 @@ def render(manifest: Manifest) -> str:
 
 
 def parse(text: str | bytes) -> Manifest:
-    """Raises `StoreError` for what no release wrote."""
+    """Raises `StoreError` for what no release wrote, and for one that lists files where no release has any."""
     try:
         content = json.loads(text)
-        files = {path: Listed(**file) for path, file in content["files"].items() if DATA.fullmatch(path)}
-        return Manifest(list(content["shards"]), files)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        files = {path: Listed(**file) for path, file in content["files"].items()}
+        shards = [shard for shard in content["shards"] if _SHARD.fullmatch(shard)]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"{NAME} is not that of a release ({type(error).__name__})") from None
+    if strange := next((path for path in files if not _PLACE.fullmatch(path)), None):
+        raise StoreError(f"{NAME} is not that of a release: it lists {visible(strange, _SHOWN)}, which is no data file")
+    if not shards or len(shards) != len(content["shards"]):
+        raise StoreError(f"{NAME} is not that of a release: its list of shards is empty, or names what is none")
+    return Manifest(shards, {path: file for path, file in files.items() if DATA.fullmatch(path)})

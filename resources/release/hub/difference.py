@@ -78,7 +78,7 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
     """The files of a release by path, as its lists have them. Raises `StoreError` when the lists do not agree."""
     texts = {name: _read(folder, name) for name in TEXTS}
     known, listed = (
-        checksums.parse(texts[checksums.NAME].decode()),
+        checksums.of_data(checksums.parse(texts[checksums.NAME].decode())),
         release_manifest.parse(texts[release_manifest.NAME]),
     )
     if known != {path: file.sha256 for path, file in listed.files.items()}:

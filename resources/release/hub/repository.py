@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import dagster as dg
 from pydantic import Field
 
 from resources.errors import HubError, StoreError
@@ -20,6 +19,7 @@ from resources.release.dataset import checksums, release_manifest
 from resources.release.dataset.release_manifest import Manifest
 from resources.release.hub.calls import Moved, insist
 from resources.release.hub.difference import Difference, LocalFile, RemoteFile, commits, difference
+from resources.resource import ProfileOnly, Resource
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi
@@ -44,13 +44,13 @@ class Pushed:
     tag: str | None
 
 
-class HubTarget(dg.ConfigurableResource):
+class HubTarget(Resource):
     """The repository that a release may be pushed to. Without `repo` there is none, and nothing leaves this machine.
 
     The token is the Hub login's own or `HF_TOKEN`; there is no key for it.
     """
 
-    repo: str = Field(
+    repo: ProfileOnly[str] = Field(
         default="", pattern=r"^([\w.-]+/[\w.-]+)?$", description="Dataset repository, `owner/name`; empty for none."
     )
     branch: str = Field(default="main", min_length=1, description="Branch that commits go to.")

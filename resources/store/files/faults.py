@@ -40,6 +40,16 @@ def passes(error: BaseException) -> bool:
     return any(kind.__name__ in _PASSING_NAMES for kind in type(error).__mro__)
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether Arrow says that the bytes of a file are not what was written, rather than that they cannot be had."""
+    import pyarrow as pa
+
+    if isinstance(error, OSError):
+        # A failed checksum and a broken footer are OSErrors of no number.
+        return type(error) is OSError and error.errno is None and not passes(error)
+    return isinstance(error, pa.ArrowException | UnicodeDecodeError)
+
+
 def is_taken(error: OSError) -> bool:
     """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
     return isinstance(error, FileExistsError) or _code(error) in ("PreconditionFailed", "412")
@@ -73,7 +83,7 @@ def told(path: str, doing: str) -> Iterator[None]:
             raise
         raise StoreError(f"{path} cannot be written, there is no such bucket: make it, or correct store.url") from error
     except Exception as error:
-        if not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
+        if is_damage(error) or not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
             raise
         raise StoreError(_line(path, doing, error)) from error
 

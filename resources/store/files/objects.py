@@ -1,5 +1,6 @@
 """Whole files of a file system by their paths, local or of an object store."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ import fsspec.config
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from resources.errors import StoreError
 from resources.store.files.faults import is_taken, patiently, told
 from resources.store.files.object_file import AT_ONCE, ObjectFile
 
@@ -20,6 +22,10 @@ _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempt
 would not tell for half an hour that a storage takes requests and answers none."""
 _SLOWEST = 128 * 1024
 """Bytes a second of a line over which a table is still written."""
+
+DAMAGED = ".damaged"
+"""Ends the names of files that are not used any more."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,15 @@ class Objects:
     def remove(self, path: str) -> None:
         """Raises `FileNotFoundError` on a local disk alone."""
         self._call(path, "removed", lambda: self.fs.rm_file(path))
+
+    def set_aside(self, path: str, why: object) -> None:
+        """Rename a damaged file that only saves work, and log it: whoever needs it does the work again."""
+        damaged = f"{path}{DAMAGED}"
+        try:
+            self._call(path, "moved", lambda: self.fs.mv(path, damaged))
+        except (OSError, StoreError) as error:
+            damaged = f"it cannot be renamed ({error})"
+        _log.warning("%s is damaged (%s) and not used: %s", path, why, damaged)
 
     def remove_all(self, paths: list[str]) -> None:
         """Remove files of an object store, as many as it takes in one request."""

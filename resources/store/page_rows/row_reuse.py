@@ -1,11 +1,15 @@
 """Rows that a kept version of a table holds already: an upgrade that is taken back computes nothing."""
 
+import logging
 from collections.abc import Collection
 
 import pyarrow as pa
 
+from resources.errors import DamagedTable
 from resources.states import FINAL
 from resources.store.table_store import TableStore
+
+_log = logging.getLogger(__name__)
 
 
 def known_rows(
@@ -19,12 +23,15 @@ def known_rows(
     missing = set(wanted)
     found = [schema.empty_table()]
     for version in store.versions(asset, shard) if missing else ():
-        rows = _rows(store, asset, shard, version.recipe, id_column, missing)
-        if rows:
-            table = store.read(asset, shard, version=version.recipe)
-            if table.schema.equals(schema):
-                found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
-                missing -= rows.keys()
+        try:
+            rows = _rows(store, asset, shard, version.recipe, id_column, missing)
+            table = store.read(asset, shard, version=version.recipe) if rows else None
+        except DamagedTable as error:
+            _log.warning("%s", error)
+            continue
+        if table is not None and table.schema.equals(schema):
+            found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
+            missing -= rows.keys()
     return pa.concat_tables(found)
 
 

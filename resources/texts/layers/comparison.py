@@ -1,21 +1,27 @@
-"""How far the reading of a page is from the text layer of its PDF. Pure."""
+"""How far readings are from the text layers of their PDFs, and how many come from them."""
 
-import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from rapidfuzz.distance import Levenshtein
 
 from resources.pages.documents.text_layer import Mark, TextLayer, Word
-from resources.recognition.readings import RegionText
+from resources.printable import counted
+from resources.recognition.characters import letters
+from resources.recognition.readings import Origin, RegionText
 from resources.states import State
+from resources.store.corpus_tables import TABLES
 from resources.texts.layers.lines import lines_of, text_of
 from resources.texts.layers.region_words import outside_of, words_of_regions
 from resources.texts.plain_text import page_text
 from resources.texts.text_quality import Doubt, ramp
+
+if TYPE_CHECKING:
+    from resources.store.table_store import TableStore
 
 SOUND, UNSOUND = "sound", "unsound"
 """What a layer is, in `parsed_texts`."""
@@ -62,8 +68,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     """
     edits = longest = 0
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
-        told = _letters(page_text([reading]))
-        printed = _letters(text_of(lines_of(within.words)))
+        told = letters(page_text([reading]))
+        printed = letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
         if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
             measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
@@ -77,12 +83,43 @@ def layer_figures(table: pa.Table) -> dict[str, float]:
 
     Nothing where no page was held against a layer.
     """
-    counted = Counter(filter(None, table["text_layer"].to_pylist()))
-    if not counted:
+    states = Counter(filter(None, table["text_layer"].to_pylist()))
+    if not states:
         return {}
     distances = [distance for distance in table["text_layer_distance"].to_pylist() if distance is not None]
     usual = {"text_layer_distance": median(distances)} if distances else {}
-    return {"text_layers_sound": counted[SOUND], "text_layers_unsound": counted[UNSOUND], **usual}
+    return {"text_layers_sound": states[SOUND], "text_layers_unsound": states[UNSOUND], **usual}
+
+
+@dataclass(frozen=True, slots=True)
+class FromLayers:
+    """How many regions have their text from the PDF itself, of how many regions, and on how many pages."""
+
+    regions: int = 0
+    of: int = 0
+    pages: int = 0
+
+    def __add__(self, other: "FromLayers") -> "FromLayers":
+        return FromLayers(self.regions + other.regions, self.of + other.of, self.pages + other.pages)
+
+    def __str__(self) -> str:
+        of = f"{self.regions:,} of {counted(self.of, 'region')} on {counted(self.pages, 'page')}"
+        return f"text of {of} taken from the text layers of PDFs"
+
+
+def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
+    """Count what the readings of `shards` have from text layers; of each table one small column is read.
+
+    Raises `StoreError`.
+    """
+    regions = of = pages = 0
+    for shard in shards:
+        with store.open(TABLES.readings.name, shard) as table:
+            read = table.read(columns=["regions.list.element.origin"])["regions"].to_pylist()
+        for page in read:
+            taken = sum(region["origin"] == Origin.TEXT_LAYER for region in page or ())
+            regions, of, pages = regions + taken, of + len(page or ()), pages + (taken > 0)
+    return FromLayers(regions, of, pages)
 
 
 def _unshared(a: str, b: str) -> int:
@@ -95,9 +132,4 @@ def _outside(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> float:
 
 
 def _count(words: Sequence[Word]) -> int:
-    return sum(len(_letters(word.text)) for word in words if not word.marks & Mark.NO_INK)
-
-
-def _letters(text: str) -> str:
-    """Letters and digits: blanks, punctuation and markup are matters of form."""
-    return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())
+    return sum(len(letters(word.text)) for word in words if not word.marks & Mark.NO_INK)

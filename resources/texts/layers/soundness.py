@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from resources.pages.documents.text_layer import Mark, TextLayer
+from resources.recognition.characters import KOREAN
 from resources.texts.layers.lines import clean
 from resources.texts.text_quality import DOUBTFUL, doubts, total
 
@@ -27,12 +28,13 @@ _COMMON = frozenset("이다는의에을하고를가은로한지기어도사리�
 _SYLLABLES, _LEAST_COMMON = 80, 0.08
 
 
-def unsound(layer: TextLayer) -> str | None:
+def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
     """Why the layer of a page is not what is printed on it, the plainest reason; None where nothing speaks against it.
 
-    A sound layer may lack parts of its page, as that of a scan with a printed stamp.
+    `scripts` are those that the page is expected to have. A sound layer may lack parts of its page, as that of a scan
+    with a printed stamp.
     """
-    return next(_reasons(layer), None)
+    return next(_reasons(layer, scripts), None)
 
 
 def is_broken(char: str) -> bool:
@@ -40,7 +42,10 @@ def is_broken(char: str) -> bool:
     return char == "\ufffd" or unicodedata.category(char) in _BROKEN
 
 
-def _reasons(layer: TextLayer) -> Iterator[str]:
+def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
+    if layer.failure:
+        yield f"it could not be read: {layer.failure}"
+        return
     characters = layer.characters
     if not characters:
         yield "all of its text lies outside of the page"
@@ -61,7 +66,7 @@ def _reasons(layer: TextLayer) -> Iterator[str]:
     invisible = _share(_characters(layer, Mark.INVISIBLE), characters)
     if invisible >= _MOST_INVISIBLE:
         yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
-    found = [doubt for doubt in doubts(_as_page(layer)) if doubt.kind in _SCRIPTS]
+    found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:
         yield found[0].says
     yield from _implausible(text)

@@ -21,6 +21,7 @@ from resources.errors import EngineError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.step_times import FILE, step_times
 from resources.recognition.vlm.answers import Problem, find_defect, loop_start, tidy
 from resources.recognition.vlm.chat_requests import answer_room, request_body
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
@@ -740,3 +741,13 @@ def test_parts_of_a_table_become_one_table() -> None:
 
 def test_formulas_lose_their_delimiters() -> None:
     assert tidy("$$x$$", Task.FORMULA) == tidy("\\[x\\]", Task.FORMULA) == tidy(" x ", Task.FORMULA) == "x"
+
+
+def test_what_each_step_takes_is_kept_where_somebody_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The client processes keep it, as those of a run under `kopub profile`."""
+    monkeypatch.setenv(FILE, str(tmp_path / "steps"))
+    tasks = [Task.TEXT, Task.SKIP, Task.TABLE]
+    reading, _ = read(always("<table><tr><td>하나</td></tr></table>"), tasks, processes=2)
+    assert reading.state is State.OK
+    calls = {step.step: step.calls for step in step_times(tmp_path / "steps")}
+    assert calls == {"decode": 1, "crop": 3, "encode": 2, "request": 2, "answer": 2}

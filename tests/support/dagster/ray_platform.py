@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import dagster as dg
 from definitions import definitions_of
-from resources.config.configured import configured
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading
@@ -40,7 +39,7 @@ class HeldReader(SlowReader):
 def platform_of(home: Path) -> Platform:
     platform = Platform(home)
     diary = str(home / "recognition.diary")
-    platform.engines["recognition"] = configured(HeldReader, diary=diary, go=str(home / GO), prompt="read")
+    platform.engines["recognition"] = HeldReader(diary=diary, go=str(home / GO), prompt="read")
     return platform
 
 

@@ -22,14 +22,14 @@ CONTEXT.set_forkserver_preload(["tests.support.processes.preloaded"])
 
 
 def run(
-    command: Sequence[str], environment: Mapping[str, str], said_to_it: str = ""
+    command: Sequence[str], environment: Mapping[str, str], said_to_it: str = "", folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Run an installed command, or `python -c PROGRAM` or `python -` with the program as its input.
 
-    As `subprocess.run` does in the folder of the project, with `environment` and nothing else of this process's.
+    As `subprocess.run` does in `folder`, that of the project, with `environment` and nothing else of this process's.
     The settings of other libraries that are read at their import are those of the server.
     """
-    with _started(command, environment, said_to_it) as running:
+    with _started(command, environment, said_to_it, cwd=folder) as running:
         return running.ended()
 
 
@@ -84,19 +84,22 @@ def _started(
     said_to_it: str = "",
     own_group: bool = False,
     terminal: Path | None = None,
+    cwd: Path = ROOT,
 ) -> Iterator[Running]:
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("in", "out", "err")]
         streams[0].write_text(said_to_it)
         if terminal is not None:
             streams[1] = terminal
-        given = (list(command), dict(environment), list(map(str, streams)), own_group)
+        given = (list(command), dict(environment), list(map(str, streams)), own_group, str(cwd))
         process = CONTEXT.Process(target=_command, args=given)
         process.start()
         yield Running(command, process, *streams[1:])
 
 
-def _command(command: Sequence[str], environment: Mapping[str, str], streams: Sequence[str], own_group: bool) -> None:
+def _command(
+    command: Sequence[str], environment: Mapping[str, str], streams: Sequence[str], own_group: bool, cwd: str
+) -> None:
     if own_group:
         os.setpgrp()
     for number, (path, flags) in enumerate(zip(streams, _OPENED, strict=True)):
@@ -104,7 +107,7 @@ def _command(command: Sequence[str], environment: Mapping[str, str], streams: Se
     sys.stdin = open(0)  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(ROOT)
+    os.chdir(cwd)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if environment.get("PYTHONWARNINGS") == "ignore":

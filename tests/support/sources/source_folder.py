@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from resources.pages.corpus import Corpus, SourceRow
-from resources.pages.indexing import index
+from resources.pages.indexing import Others, index
 from resources.pages.manifest import Manifest
 from resources.pages.pixels.images import decode
 
@@ -23,9 +23,9 @@ class SourceFolder:
         path.write_bytes(content)
         return path
 
-    def index(self, dpi: int = 72, source: Path | None = None) -> Manifest:
+    def index(self, dpi: int = 72, source: Path | None = None, others: Others = Others.REPLACE) -> Manifest:
         self.lines = []
-        return index(str(source or self.source), self.home, self.lines.append, dpi)
+        return index(str(source or self.source), self.home, self.lines.append, dpi, others)
 
     @property
     def made(self) -> list[str]:

@@ -1,0 +1,91 @@
+"""`kopub sources`: where the pages of the corpus come from, and taking a source out of it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from kopub_cli.display.as_json import print_json
+from kopub_cli.display.console import table_console
+from resources.printable import counted, visible
+from resources.urls import is_url
+
+if TYPE_CHECKING:
+    from resources.pages.manifest import Manifest, Source
+
+_OK = "ok"
+
+app = typer.Typer(help="Where the pages of the corpus come from.", invoke_without_command=True)
+
+
+@app.callback()
+def sources(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
+) -> None:
+    """List the sources of the corpus: where they lie, their documents and pages, and when they were indexed."""
+    from resources.config.located import locate
+
+    if context.invoked_subcommand is not None:
+        return
+    manifest = locate(os.environ).manifest
+    if as_json:
+        print_json([_values(manifest, source) for source in manifest.sources])
+        return
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("source", "documents", "pages", "indexed", "state", "path"):
+        table.add_column(column, justify="right" if column in ("documents", "pages") else "left", overflow="fold")
+    for source in manifest.sources:
+        pages, state = _pages(manifest, source), _state(manifest, source)
+        documents = "" if source.documents is None else f"{source.documents:,}"
+        indexed = f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else ""
+        said = Text(state, style="default" if state == _OK else "yellow")
+        place = visible(manifest.location_of(source))
+        table.add_row(visible(source.name), documents, f"{pages:,}", indexed, said, place)
+    table_console().print(table)
+
+
+@app.command()
+def remove(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
+) -> None:
+    """Take a source out of the corpus. Its files stay, and so do its tables: adding it again computes nothing."""
+    from resources.config.located import locate
+    from resources.pages import indexing
+
+    located = locate(os.environ)
+    manifest = indexing.remove(source, located.corpus, typer.echo)
+    left = ", ".join(visible(each.name) for each in manifest.sources)
+    typer.echo(f"{visible(source)} is out of the corpus, which has {counted(manifest.rows, 'page')} of {left}")
+    typer.echo("next: kopub run, which brings search and the release up to date")
+
+
+def _values(manifest: "Manifest", source: "Source") -> dict[str, object]:
+    return {
+        "source": source.name,
+        "path": manifest.location_of(source),
+        "revision": source.revision,
+        "documents": source.documents,
+        "pages": _pages(manifest, source),
+        "shards": [shard.key for shard in manifest.shards_of(source.name)],
+        "queries": source.queries,
+        "indexed_at": source.indexed_at and source.indexed_at.isoformat(),
+        "state": _state(manifest, source),
+    }
+
+
+def _pages(manifest: "Manifest", source: "Source") -> int:
+    return sum(shard.rows for shard in manifest.shards_of(source.name))
+
+
+def _state(manifest: "Manifest", source: "Source") -> str:
+    """Whether the source is there, and all its pages were made and are wanted."""
+    place = manifest.location_of(source)
+    if not (source.revision or is_url(place) or Path(place).exists()):
+        return "not there now"
+    if source.failed:
+        return f"{counted(source.failed, 'page')} not made: index it again"
+    return f"{counted(source.left, 'page')} left: kopub run {place}" if source.left else _OK

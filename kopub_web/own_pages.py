@@ -1,0 +1,94 @@
+"""A guard before a web application without a login: only pages of the application itself may ask it for something.
+
+Dagster's webserver runs whatever a request says, whoever sent it, so any web site that is open in a browser on this
+machine could start runs. Browsers tell where a request comes from, and keep some requests for pages of the same origin.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names that this machine calls itself; another one is a foreign site that had its name resolve to here."""
+_ASKS_FIRST = ("application/json", "application/graphql")
+"""Content types that a browser sends to another origin only after it asked by OPTIONS, which is refused."""
+_OWN_PAGES_ONLY = ((b"x-frame-options", b"SAMEORIGIN"), (b"cross-origin-resource-policy", b"same-origin"))
+"""In a frame of a foreign page, a person could be made to click without knowing; nor may it include a log."""
+
+
+class OwnPagesOnly:
+    """An ASGI application that passes to `app` what its own pages and programs without a browser ask.
+
+    `names` are the hosts, besides those of this machine, by which it is reached.
+    """
+
+    def __init__(self, app: App, names: Iterable[str] = ()) -> None:
+        self._app = app
+        self._names = {*LOOPBACK, *(name.lower() for name in names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        if refused := self._refused(scope):
+            return await _refuse(scope, send, *refused)
+
+        async def closed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_OWN_PAGES_ONLY]
+            await send(message)
+
+        await self._app(scope, receive, closed)
+
+    def _refused(self, scope: Scope) -> tuple[int, str] | None:
+        """Return the status and the reason with which a request is refused, None where it is not."""
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or _name(hosts[0]) not in self._names:
+            return 421, f"no host {', '.join(hosts) or 'name'} here; `kopub ui --allow-host NAME` adds one"
+        for origin in headers.get("origin", []):
+            # The port counts: another program of this machine has pages, too.
+            if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
+                return 403, f"refused: a page of {origin} asks, which is not of this server"
+        return _sent_unasked(scope, headers) if scope["type"] == "http" else None
+
+
+def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[int, str] | None:
+    """Return why a request is refused that a browser sends for any page, by a picture, a form or a plain fetch."""
+    method, asks = scope["method"], scope["path"].rstrip("/").endswith("/graphql")
+    if method == "POST":
+        kinds = [kind.partition(";")[0].strip().lower() for kind in headers.get("content-type", [])]
+        if len(kinds) != 1 or kinds[0] not in _ASKS_FIRST:
+            return 415, "refused: a POST has the content type application/json here, which no form can send"
+    elif method not in ("GET", "HEAD"):
+        return 405, f"refused: {method} is not answered here"
+    # Who accepts HTML is given GraphiQL, a page that asks by POST.
+    elif asks and "text/html" not in headers.get("accept", [""])[0]:
+        return 405, "refused: GraphQL is asked by POST, with the content type application/json"
+    return None
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, in lower case and without its port; None for what is no host."""
+    try:
+        split = urlsplit(f"//{host}")
+        return split.hostname if split.netloc == host and split.username is None else None
+    except ValueError:
+        return None
+
+
+async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
+    if scope["type"] == "websocket":
+        # Closed before it was accepted, it is answered by 403.
+        return await send({"type": "websocket.close", "code": 1008, "reason": reason[:120]})
+    body = f"{reason}\n".encode("utf-8", "replace")
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,70 @@
+"""What the steps inside OCR take, call by call, while `kopub profile` watches; otherwise nothing is kept.
+
+Every process and thread of a run adds to one file, a line for each call.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "KOPUB_STEP_TIMES"
+"""The variable that names the file."""
+STEPS = ("decode", "crop", "encode", "request", "answer", "read")
+"""In their order: `read` is Tesseract's, and the three before it are a model server's."""
+
+_kept = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if os.environ.get(FILE) else None
+
+
+@contextmanager
+def timed(step: str) -> Iterator[None]:
+    """Keep what the body of the context takes as a call of `step`."""
+    if _kept is None:
+        yield
+        return
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        keep(step, time.perf_counter() - began)
+
+
+def keep(step: str, seconds: float) -> None:
+    """Keep a call of `step` that took so long."""
+    if _kept is not None:
+        # One write of a short line: those of other processes do not mix with it.
+        os.write(_kept, f"{step} {seconds:.6f}\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """The calls of one step: how many, their seconds altogether, and of one call in the mean and at two quantiles.
+
+    `share` is that of all steps; threads and requests overlap, so the seconds are more than the clock shows.
+    """
+
+    step: str
+    calls: int
+    seconds: float
+    share: float
+    mean: float
+    p50: float
+    p95: float
+
+
+def step_times(file: Path) -> list[StepTime]:
+    """Return the steps in `file` in their order; none where nothing was kept."""
+    import numpy as np
+
+    calls: dict[str, list[float]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        step, _, seconds = line.partition(" ")
+        calls.setdefault(step, []).append(float(seconds))
+    total = sum(map(sum, calls.values())) or 1.0
+    return [
+        StepTime(step, len(each), sum(each), sum(each) / total, float(np.mean(each)), *np.quantile(each, (0.5, 0.95)))
+        for step in STEPS
+        if (each := calls.get(step))
+    ]

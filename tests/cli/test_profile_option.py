@@ -1,0 +1,147 @@
+"""`--profile`, `kopub profiles`, and what a command says of a card, a package or a Hub before it begins."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from kopub_cli.main import app
+from resources.config.settings import PROFILES, load_settings, read_settings
+from resources.engine import require_installed
+from resources.errors import EngineError, HubError
+from resources.weights.fetch import require_ready
+from tests.doubles.nvml_double import CardDouble, NvmlDouble
+from tests.support.sources.corpora import page_image, pages, write_corpus
+
+WITHOUT = {"profiles", "verify", "serve", "sources"}
+"""Commands for which no profile changes anything."""
+CARD = CardDouble(model="NVIDIA GeForce RTX 4090", total=24_564 * 2**20)
+SERVED = """
+extends: l4
+layout: {engine: cpu}
+embedding: {engine: hashed}
+recognition: {server: {command: [vllm-of-nobody, serve]}}
+"""
+
+
+@pytest.fixture
+def kopub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run a command in this process, in a home of its own."""
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KOPUB_PROFILE", raising=False)
+
+    def run(*words: str) -> Result:
+        load_settings.cache_clear()
+        return CliRunner().invoke(app, list(words))
+
+    yield run
+    load_settings.cache_clear()
+
+
+@pytest.mark.parametrize("command", sorted(get_command(app).commands.keys() - WITHOUT))  # type: ignore[attr-defined]
+def test_every_command_takes_a_profile(command: str, kopub):
+    needed = {"evaluate": ["texts"], "search": ["질문"], "diff": ["a"], "lineage": ["a"], "read": ["a.png"]}
+    done = kopub(command, *needed.get(command, []), "--profile", "h20")
+    assert str(done.exception).startswith(
+        "--profile h20: there is no such profile (did you mean h200?); there are b200,"
+    )
+    assert "\n" not in str(done.exception)
+
+
+def test_a_profile_is_taken_for_one_command_alone(kopub, tmp_path: Path):
+    shown = kopub("doctor", "--quick", "--json", "--profile", "rtx4090+paddleocr_vl")
+    assert json.loads(shown.output)["profile"] == "rtx4090+paddleocr_vl"
+    assert "KOPUB_PROFILE" not in os.environ
+    (tmp_path / "mine.yaml").write_text((PROFILES / "cpu.yaml").read_text())
+    shown = kopub("doctor", "--quick", "--json", "--profile", str(tmp_path / "mine.yaml"))
+    assert json.loads(shown.output)["profile"] == "mine"
+
+
+def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pytest.MonkeyPatch):
+    NvmlDouble(driver=False).install(monkeypatch)
+    found = {each["profile"]: each for each in json.loads(kopub("profiles", "--json").output)["profiles"]}
+    assert set(found) == {path.stem for path in PROFILES.glob("*.yaml")} - {"models"}
+    assert found["cpu"]["card"] is None
+    assert {name for name, each in found.items() if each["measured"]} == {"cpu", "h200", "h200_korean"}
+    assert (found["h200_korean"]["card"], found["h200_korean"]["reader"]) == ("H200", "paddleocr_vl")
+    lines = kopub("profiles").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    for name, each in found.items():
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        assert ("measured" if each["measured"] else "estimated") in line
+
+
+def test_a_card_that_the_profile_leaves_idle_is_told(kopub, monkeypatch: pytest.MonkeyPatch):
+    NvmlDouble([CARD]).install(monkeypatch)
+    told = "NVIDIA GeForce RTX 4090 (24 GB) is not used by this profile"
+    do = "--profile rtx4090+paddleocr_vl reads Korean with it, --profile rtx4090 the rest (docs/gpu.md)"
+    findings = json.loads(kopub("doctor", "--quick", "--json").output)["findings"]
+    assert {"check": "gpu", "level": "warning", "says": told, "do": do} in findings
+    assert f"{told}: {do}" in kopub("pull").output
+    assert f"this machine: NVIDIA GeForce RTX 4090 (24 GB): {do}" in kopub("profiles").output
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert told not in kopub("pull").output
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    NvmlDouble(driver=False).install(monkeypatch)
+    assert told not in kopub("pull").output
+
+
+def test_a_run_tells_it_in_one_line(kopub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_corpus(tmp_path / "corpus", [pages("a_1")])
+    NvmlDouble([CARD]).install(monkeypatch)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    done = kopub("run", str(tmp_path / "corpus"), "--asset", "raw_pages")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("RTX 4090 (24 GB) is not used by this profile: --profile rtx4090+paddleocr_vl reads") == 1
+
+
+@pytest.mark.parametrize("words", [("run", "CORPUS"), ("read", "PICTURE")], ids=["run", "read"])
+def test_a_program_that_is_not_installed_is_one_line_before_anything_is_made(
+    words: tuple[str, str], kopub, tmp_path: Path
+):
+    (tmp_path / "mine.yaml").write_text(SERVED)
+    write_corpus(tmp_path / "corpus", [pages("a_1")])
+    picture = tmp_path / "a.png"
+    picture.write_bytes(page_image())
+    places = {"CORPUS": str(tmp_path / "corpus"), "PICTURE": str(picture)}
+    done = kopub(words[0], places[words[1]], "--profile", str(tmp_path / "mine.yaml"))
+    assert isinstance(done.exception, EngineError)
+    assert str(done.exception) == (
+        "profile mine: vllm-of-nobody is not installed: type `make setup GPU=1`, "
+        "or pip install 'kopub[gpu]' where there is no checkout"
+    )
+    assert not (tmp_path / "home" / "shards.json").exists()
+
+
+def test_engines_say_which_modules_they_lack(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("resources.engine.find_spec", lambda name: None)
+    settings = read_settings({"KOPUB_PROFILE": "h200_korean"})
+    assert settings.layout.not_installed() == ["torch", "transformers"]
+    (line,) = settings.layout.lacks()
+    assert line.startswith("torch and transformers are not installed: type `make setup GPU=1`")
+    with pytest.raises(EngineError, match="profile h200: torch, transformers"):
+        require_installed(settings.engines.values(), "h200")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_with_what_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("resources.engine.find_spec", lambda name: object())
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    layout = read_settings({"KOPUB_PROFILE": "l4"}).layout
+    with caplog.at_level(logging.DEBUG, "huggingface_hub"), pytest.raises(HubError) as refused:
+        require_ready({"layout": layout}, "l4")
+    line = str(refused.value)
+    assert line.startswith(
+        "PaddlePaddle/PP-DocLayoutV3_safetensors at 97d101e6: the Hub cannot be reached at http://127"
+    )
+    assert "HF_ENDPOINT" in line
+    assert "\n" not in line
+    assert not caplog.records

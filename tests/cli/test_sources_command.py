@@ -1,0 +1,75 @@
+"""`kopub index`, `kopub run` and `kopub sources` where the home holds another corpus."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kopub_cli.main import app
+from tests.support.processes import forked
+from tests.support.sources.pdf_files import pdf, sheet
+
+
+def folder(place: Path, *names: str) -> Path:
+    place.mkdir()
+    for at, name in enumerate(names):
+        (place / f"{name}.pdf").write_bytes(pdf(sheet(box=f"0 0 {60 + at + 10 * (ord(place.name) % 9)} 80")))
+    return place
+
+
+def kopub(home: Path, *arguments: object) -> tuple[int, str, str]:
+    done = forked.run(["kopub", *map(str, arguments)], os.environ | {"KOPUB_HOME": str(home)})
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.services
+def test_a_second_folder_is_never_taken_in_silence(tmp_path: Path) -> None:
+    home, first, second = tmp_path / "home", folder(tmp_path / "A", "a", "b"), folder(tmp_path / "B", "c")
+    assert kopub(home, "index", first)[0] == 0
+    for command in ("index", "run"):
+        status, said, error = kopub(home, command, second)
+        assert status == 1
+        assert said == ""
+        assert len(error.splitlines()) == 1
+        assert all(option in error for option in ("--add", "--replace", "--home DIR"))
+    status, said, _ = kopub(home, "index", second, "--add", "--dpi", "72")
+    assert status == 0
+    assert said.splitlines()[-2] == f"{home}: 3 pages in 3 documents, 2 sources"
+    assert [line.split()[:3] for line in kopub(home, "sources")[1].splitlines()] == [
+        ["source", "documents", "pages"],
+        ["A", "2", "2"],
+        ["B", "1", "1"],
+    ]
+    status, said, _ = kopub(home, "sources", "remove", "A")
+    assert status == 0
+    assert "A is out of the corpus, which has 1 page of B" in said.splitlines()
+    assert (first / "a.pdf").exists()
+    listed = json.loads(kopub(home, "sources", "--json")[1])
+    assert [(each["source"], each["path"], each["shards"]) for each in listed] == [("B", str(second), ["shard_01"])]
+    other = tmp_path / "other"
+    assert kopub(home, "index", first, "--home", other)[0] == 0
+    assert (other / "shards.json").exists()
+    assert "shard_01" in kopub(home, "shards")[1]
+    assert kopub(home, "index", first, "--replace")[0] == 0
+    assert [each["source"] for each in json.loads(kopub(home, "sources", "--json")[1])] == ["A"]
+
+
+@pytest.mark.parametrize(("answer", "names"), [("\n", ["A", "B"]), ("r\n", ["B"]), ("s\n", ["A"])])
+def test_a_person_at_a_terminal_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, names: list[str]
+) -> None:
+    from typer.testing import CliRunner
+
+    from kopub_cli.make import index as command
+    from resources.pages.manifest import Manifest
+
+    home, first, second = tmp_path / "home", folder(tmp_path / "A", "a"), folder(tmp_path / "B", "c")
+    monkeypatch.setenv("KOPUB_HOME", str(home))
+    runner = CliRunner()
+    assert runner.invoke(app, ["index", str(first)]).exit_code == 0
+    monkeypatch.setattr(command, "_at_terminal", lambda: True)
+    asked = runner.invoke(app, ["index", str(second)], input=answer)
+    assert f"The corpus has {first}." in asked.output
+    assert asked.exit_code == (1 if answer == "s\n" else 0)
+    assert [source.name for source in Manifest.load(home).sources] == names

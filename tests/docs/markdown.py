@@ -1,0 +1,75 @@
+"""A page of the documentation as its fenced blocks, links, anchors and inline code."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from resources.config.settings import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "samples" / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, with what the HTML comment before it says.
+
+    `<!-- not run: REASON -->` keeps it from being run, `<!-- new home -->` runs it where nothing was indexed,
+    `<!-- exit status 1 -->` says how its commands end, and `<!-- output -->` marks what the block before it prints.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    @property
+    def not_run(self) -> str:
+        """Why it is not run; nothing where it is."""
+        return self.mark.removeprefix("not run:").strip() if self.mark.startswith("not run:") else ""
+
+    @property
+    def status(self) -> int:
+        """How its commands end."""
+        return int(self.mark.removeprefix("exit status ")) if self.mark.startswith("exit status ") else 0
+
+    def __str__(self) -> str:
+        return f"{self.page.name}, line {self.line}"
+
+
+def tokens(page: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(page.read_text("utf-8"))
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    mark = ""
+    for token in tokens(page):
+        if token.type == "fence" and token.map:
+            found.append(Block(page, token.map[0] + 1, token.info.strip(), token.content, mark))
+        comment = re.fullmatch(r"<!--(.*?)-->\s*", token.content, re.DOTALL) if token.type == "html_block" else None
+        mark = comment[1].strip() if comment else ""
+    return found
+
+
+def links(page: Path) -> list[str]:
+    """Where its links and pictures lead."""
+    inline = [child for token in tokens(page) for child in token.children or []]
+    return [str(child.attrs.get("href") or child.attrs.get("src")) for child in inline if child.type in _LEADING]
+
+
+def inline_code(page: Path) -> list[str]:
+    return [child.content for token in tokens(page) for child in token.children or [] if child.type == "code_inline"]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives its headings."""
+    every = tokens(page)
+    headings = [every[at + 1].content for at, token in enumerate(every) if token.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+_LEADING = ("link_open", "image")

@@ -1,0 +1,197 @@
+"""Where a release may be written: nothing of a person's is overwritten or deleted, and the refusal is one line."""
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from resources.config.settings import read_settings
+from resources.doctor.environment import examine
+from resources.errors import ConfigError, StoreError
+from resources.pages.corpus import Corpus
+from resources.release import replacing
+from resources.release.local import LocalRelease
+from resources.release.place import require_place
+from resources.release.published import publish_to
+from tests.support.processes import commands
+from tests.support.released import about, contents, page_tables, release_of
+
+
+def replace(release: LocalRelease, *shards: str) -> None:
+    """Put a release of made-up shards in place, as a run does."""
+    for at, shard in enumerate(shards):
+        release.staged.publish(shard, page_tables(at))
+    with release.staged.settled() as staged:
+        files = {
+            shard: {path: sha256 for path, sha256 in staged.items() if path.endswith(f"/{shard}.parquet")}
+            for shard in shards
+        }
+    replacing.replace(release, about(*shards), files, lambda folder: None)
+
+
+def placed(folder: Path, tmp_path: Path) -> None:
+    """Ask whether a release may be written into `folder` of a home without a corpus of its own."""
+    home = tmp_path / "home"
+    require_place(LocalRelease(folder=str(folder)), Corpus(home=str(home)), str(home / "store"))
+
+
+MINE = {
+    "README.md": b"my own words",
+    "draft.tmp": b"a draft",
+    "SHA256SUMS": b"none",
+    "data/pages/shard_77.parquet": b"my own table",
+    "thesis.txt": b"three years",
+}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_a_folder_with_anything_of_a_person_s_is_refused_and_stays_as_it_is(tmp_path: Path, name: str):
+    folder = tmp_path / "papers"
+    write(folder, {name: MINE[name]})
+    for refused in (lambda: placed(folder, tmp_path), lambda: replace(LocalRelease(folder=str(folder)), "shard_00")):
+        with pytest.raises((ConfigError, StoreError), match=f"papers holds {name}, which no release wrote: name a new"):
+            refused()
+    assert contents(folder) == {name: MINE[name]}
+
+
+@pytest.mark.parametrize("end", [".new", ".old", ".staging"])
+def test_folders_beside_it_that_have_the_names_of_its_own_are_refused(tmp_path: Path, end: str):
+    beside = tmp_path / f"papers{end}"
+    write(beside, MINE)
+    with pytest.raises(ConfigError, match=f"papers{end} holds "):
+        placed(tmp_path / "papers", tmp_path)
+    with pytest.raises(StoreError, match=f"papers{end} holds "):
+        replacing.replace(LocalRelease(folder=str(tmp_path / "papers")), about("shard_00"), {}, lambda folder: None)
+    assert contents(beside) == MINE
+
+
+def test_a_file_that_a_lock_would_empty_is_refused(tmp_path: Path):
+    (tmp_path / "poetry.lock").write_text("of another program")
+    with pytest.raises(ConfigError, match=r"poetry\.lock is no lock of a release"):
+        placed(tmp_path / "poetry", tmp_path)
+    assert (tmp_path / "poetry.lock").read_text() == "of another program"
+
+
+def test_what_a_person_put_into_a_release_stays_there(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    replace(release, "shard_00", "shard_01")
+    mine = {
+        "thesis.txt": b"three years",
+        "draft.tmp": b"a draft",
+        "data/notes.tmp": b"x",
+        "data/pages/own.parquet": b"x",
+    }
+    write(release.root, mine)
+    placed(release.root, tmp_path)
+    replace(release, "shard_00")
+    assert {name: content for name, content in contents(release.root).items() if name in mine} == mine
+    assert not list(release.root.rglob("shard_01.parquet"))
+
+
+def test_a_table_that_is_only_named_as_those_of_a_release_is_neither_released_nor_deleted(tmp_path: Path):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    replace(release, "shard_00")
+    write(release.root, {"data/pages/shard_77.parquet": b"my own table"})
+    for refused in (lambda: placed(release.root, tmp_path), lambda: replace(release, "shard_00")):
+        with pytest.raises(
+            (ConfigError, StoreError), match=r"shard_77\.parquet is no file of the release there: move it"
+        ):
+            refused()
+    assert contents(release.root)["data/pages/shard_77.parquet"] == b"my own table"
+
+
+def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    replace(release, "shard_00")
+    write(release.root, {"thesis.txt": b"three years"})
+
+    class Killed(BaseException):
+        """As a kill: what comes after it does not happen."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalRelease, "describe", kill)
+        patch.setattr(replacing.shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            replace(release, "shard_00", "shard_01")
+    assert (tmp_path / "r.new" / "thesis.txt").exists()
+    replace(release, "shard_00", "shard_01")
+    assert (release.root / "thesis.txt").read_bytes() == b"three years"
+    assert len(list(release.root.rglob("shard_01.parquet"))) == 8
+    assert not (tmp_path / "r.new").exists()
+
+
+def refusal(tmp_path: Path, folder: Path | str, **environment: str) -> str:
+    """What reading the settings says of a release in `folder`; the home is `h` in the folder of the test."""
+    with pytest.raises(ConfigError) as raised:
+        read_settings({"KOPUB_HOME": str(tmp_path / "h"), "KOPUB_RELEASE__FOLDER": str(folder), **environment})
+    return str(raised.value)
+
+
+def test_the_home_and_the_store_are_refused_when_the_settings_are_read(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "h")
+    for folder in (tmp_path / "h", tmp_path, tmp_path / "link"):
+        assert "is the home or holds it; name a new or empty folder in release.folder" in refusal(tmp_path, folder)
+    assert "is the store or holds it" in refusal(tmp_path, tmp_path / "h" / "store")
+    assert f"lies in the store, {tmp_path}/h/store" in refusal(tmp_path, tmp_path / "h" / "store" / "release")
+    in_store = refusal(tmp_path, "memory://b/tables/release", KOPUB_STORE__URL="memory://b/tables")
+    assert "memory://b/tables/release is the store or lies in it" in in_store
+    assert "is the home or holds it" in refusal(tmp_path, "memory://b/r", KOPUB_RELEASE__MADE_IN=str(tmp_path / "h"))
+
+
+def test_the_source_is_refused_before_anything_is_computed(tmp_path: Path):
+    source, home = tmp_path / "scans", tmp_path / "h"
+    source.mkdir()
+    pages = Path("samples/corpus")
+    for file in pages.iterdir():
+        (source / file.name).write_bytes(file.read_bytes())
+    assert commands.kopub({"KOPUB_HOME": str(home)}, "index", str(source)).returncode == 0
+    before = contents(source)
+    for folder, says in ((source, "is the source or holds it"), (source / "release", "lies in the source")):
+        environment = {"KOPUB_HOME": str(home), "KOPUB_RELEASE__FOLDER": str(folder)}
+        for command in (["run"], ["run", "--asset", "hf_release"], ["plan"]):
+            ended = commands.kopub(environment, *command)
+            assert ended.returncode == 1
+            assert len(ended.stderr.splitlines()) == 1
+            assert f"release.folder: {folder} {says}" in ended.stderr
+    assert not (home / "store").exists()
+    assert contents(source) == before
+
+
+def test_the_doctor_says_where_a_release_may_not_be_written(tmp_path: Path):
+    write(tmp_path / "papers", MINE)
+    of = {"KOPUB_HOME": str(tmp_path / "h"), "KOPUB_RELEASE__FOLDER": str(tmp_path / "papers")}
+    found = [finding for finding in examine(read_settings(of)) if finding.check == "release"]
+    assert [(finding.level, f"{tmp_path}/papers holds README.md" in finding.says) for finding in found] == [
+        ("problem", True)
+    ]
+
+
+def test_a_place_on_object_storage_that_holds_anything_else_is_refused(tmp_path: Path):
+    release_of(tmp_path / "r", page_tables(0))
+    fs, url = fsspec.filesystem("memory"), f"memory://{tmp_path.name}/mine"
+    fs.pipe(f"{tmp_path.name}/mine/versions/own/thesis.txt", b"three years")
+    release = LocalRelease(folder=url, made_in=str(tmp_path / "made"))
+    with pytest.raises(ConfigError, match=f"{url} holds versions/own/thesis.txt, which no release wrote"):
+        require_place(release, Corpus(home=str(tmp_path / "h")), str(tmp_path / "h" / "store"))
+    with pytest.raises(StoreError, match="which no release wrote"):
+        publish_to(url, tmp_path / "r", lambda line: None)
+    assert fs.find(f"{tmp_path.name}/mine") == [f"/{tmp_path.name}/mine/versions/own/thesis.txt"]
+
+
+def test_files_that_lie_among_the_versions_of_a_published_release_stay(tmp_path: Path):
+    fs, url = fsspec.filesystem("memory"), f"memory://{tmp_path.name}/ours"
+    for at in range(3):
+        release_of(tmp_path / f"r{at}", page_tables(0, pages=3 + at))
+        publish_to(url, tmp_path / f"r{at}", lambda line: None)
+        fs.pipe(f"{tmp_path.name}/ours/versions/own/thesis.txt", b"three years")
+    assert fs.cat(f"{tmp_path.name}/ours/versions/own/thesis.txt") == b"three years"
+    assert len({path.split("/")[4] for path in fs.find(f"/{tmp_path.name}/ours/versions")}) == 3

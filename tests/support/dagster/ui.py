@@ -1,0 +1,71 @@
+"""`kopub ui` as a person starts it, and questions to its GraphQL."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from resources.config.settings import ROOT
+from tests.support.dagster.dagster_home import make_dagster_home
+
+PATIENCE = 240.0
+"""Seconds: the backfill daemon looks for work every 30 s, and a run starts a process of its own."""
+_CLIENT = httpx.Client(timeout=60)
+"""One for all questions: each would read the certificates anew."""
+
+
+class Ui:
+    """The UI of the Dagster home `dagster`, at `url`; `log` is what it said."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.dagster = make_dagster_home(folder / "dagster")
+        self.log = folder / "ui.log"
+        self.environment = {**os.environ, **environment, "DAGSTER_HOME": str(self.dagster), "PYTHONUNBUFFERED": "1"}
+        self.url = ""
+
+    @contextmanager
+    def started(self, *options: str, program: str = "from kopub_cli.main import main; main()") -> Iterator["Ui"]:
+        """`kopub ui` on a free port, until the context ends."""
+        command = [sys.executable, "-c", program, "ui", "--port", "0", *options]
+        with self.log.open("w") as log:
+            server = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self.until(self._is_open)
+            yield self
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+    def ask(self, text: str, **variables: Any) -> dict[str, Any]:
+        """The data of an answer, asked as the page of the UI asks."""
+        asked = {"query": text, "variables": variables}
+        answer = _CLIENT.post(f"{self.url}/graphql", json=asked, headers={"Origin": self.url}).json()
+        assert "errors" not in answer, answer["errors"]
+        return answer["data"]
+
+    def until(self, condition: Callable[[], Any], patience: float = PATIENCE) -> None:
+        deadline = time.monotonic() + patience
+        while not condition():
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            # The daemon looks every 30 s: to ask more often only costs the webserver.
+            time.sleep(2)
+
+    def _is_open(self) -> bool:
+        said = next((line for line in self.log.read_text().splitlines() if line.startswith("http://")), "")
+        self.url = said.partition(" ")[0]
+        if not self.url:
+            return False
+        try:
+            loaded = self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+        except httpx.TransportError:
+            return False
+        return bool(loaded["repositoriesOrError"].get("nodes"))

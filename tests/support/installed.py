@@ -1,0 +1,45 @@
+"""Packages that a test needs and an environment may lack: a skip names the command that installs them."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+_LOCKED = "pip install -c requirements.lock "
+_INSTALL = {
+    "dagster_k8s": "-e '.[k8s]'",
+    "dagster_postgres": "-e '.[postgres]'",
+    "dagster_ray": "-e '.[ray]'",
+    "kubernetes": "-e '.[k8s]'",
+    "kubernetes_validate": "--group dev",
+    "mteb": "torch 'mteb>=2.26,<3'",
+    "pillow_heif": "-e '.[heic]'",
+    "playwright": "--group dev",
+    "psycopg2": "-e '.[postgres]'",
+    "pycocotools": "-e '.[eval]'",
+    "pynvml": "nvidia-ml-py",
+    "pywuffs": "-e '.[fast-png]'",
+    "sqlalchemy": "-e '.[postgres]'",
+    "tokenizers": "torch transformers",
+    "torch": "torch transformers",
+    "transformers": "torch transformers",
+}
+"""What follows `pip install -c requirements.lock` by the package that is imported."""
+
+NO_POSTGRES = "Postgres is not installed: apt-get install postgresql"
+NO_CHROMIUM = "Chromium is not installed: apt-get install chromium fonts-noto-cjk"
+
+
+def imported(module: str) -> Any:
+    """The module. Skips the test, or all of a file, where it is not installed."""
+    return pytest.importorskip(module, reason=_reason(module))
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    """Skips the test where one of the modules is not installed. Imports none of them."""
+    missing = [module for module in modules if find_spec(module) is None]
+    return pytest.mark.skipif(bool(missing), reason="; ".join(map(_reason, missing)))
+
+
+def _reason(module: str) -> str:
+    return f"{module} is not installed: {_LOCKED}{_INSTALL[module.partition('.')[0]]}"
