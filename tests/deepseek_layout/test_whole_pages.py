@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.deepseek_layout.test_blocks import PIECES
 
 from resources.deepseek_layout.answer import page_answer
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
@@ -20,6 +19,7 @@ from resources.layout.regions import PageLayout, Task
 from resources.pages.page import Batch, Page
 from resources.recognition.vlm.chat_requests import Answer
 from resources.states import State
+from tests.deepseek_layout.test_blocks import PIECES
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
 from tests.recognition.deepseek.test_deepseek_ocr import server_of
 from tests.recognition.glm.test_glm_ocr import always
