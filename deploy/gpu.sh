@@ -12,7 +12,8 @@ fail() {
 
 [ "$(uname -s)" = Linux ] || fail "GPU profiles need Linux, under Windows that of WSL 2"
 command -v nvidia-smi > /dev/null || fail "there is no nvidia-smi: install NVIDIA's driver, $oldest or newer"
-driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1) || fail "nvidia-smi says: $driver"
+drivers=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader) || fail "nvidia-smi says: $drivers"
+driver=${drivers%%$'\n'*} # one line a card
 [ "${driver%%.*}" -ge "$oldest" ] || fail "the driver is $driver: install $oldest or newer"
 echo "Driver $driver. Installing torch and vLLM: several GB to fetch, about 10 GB on disk, 5 minutes and more"
 deploy/pip.sh "$python" --constraint requirements.lock --editable '.[gpu]'

@@ -68,7 +68,7 @@ def test_a_driver_that_will_not_do_is_one_line(smi: str, line: str, tmp_path: Pa
 
 
 def test_with_a_driver_the_extra_is_installed_and_the_next_step_said(tmp_path: Path):
-    done, asked = set_up(tmp_path, "gpu.sh", smi="echo 580.95.05; echo 580.95.05")
+    done, asked = set_up(tmp_path, "gpu.sh", smi="echo 580.95.05; sleep 0.1; echo 580.95.05")
     assert done.returncode == 0, done.stderr
     assert asked.endswith("--constraint requirements.lock --editable .[gpu]\n")
     assert done.stdout.splitlines()[-2:] == [
