@@ -1,0 +1,168 @@
+"""The features of every config, as `datasets` and the Hub's viewer read them."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from resources.release.base import PAGE_ASSETS
+from resources.store.page_rows.lineage_rows import LINEAGE
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+
+@cache
+def page_features(images: bool = False) -> "Features":
+    """Of `pages`; `images` adds the page itself."""
+    from datasets import Features, Image, List, Value
+
+    text, number = Value("string"), Value("int32")
+    return Features(
+        {
+            "page_id": text,
+            "id": text,
+            "doc_id": text,
+            "page_no": number,
+            "width": number,
+            "height": number,
+            "sha256": text,
+            "license": text,
+            "source": text,
+            "origin": {"source": text, "file": text, "sha256": text, "page": number, "dpi": number, "renderer": text},
+            "state": text,
+            "reason": text,
+            "states": dict.fromkeys(PAGE_ASSETS, text),
+            "n_regions": number,
+            "n_chars": number,
+            "doubt": Value("float32"),
+            "doubts": List(text),
+            "text_layer": text,
+            "text_layer_reason": text,
+            "text_layer_distance": Value("float32"),
+            "text": text,
+            "markdown": text,
+            **({"image": Image()} if images else {}),
+        }
+    )
+
+
+@cache
+def region_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            "region_id": text,
+            "page_id": text,
+            "index": Value("int32"),
+            "label": text,
+            "native_label": text,
+            "task": text,
+            "score": Value("float32"),
+            "bbox": List(Value("float32"), length=4),
+            "bbox_2d": List(Value("int32"), length=4),
+            "polygon": List(List(Value("float32"), length=2)),
+            "content": text,
+            "origin": text,
+            "state": text,
+            "reason": text,
+        }
+    )
+
+
+@cache
+def crop_features() -> "Features":
+    from datasets import Features, Image, List, Value
+
+    return Features(
+        {
+            "page_id": Value("string"),
+            "index": Value("int32"),
+            "label": Value("string"),
+            "bbox": List(Value("float32"), length=4),
+            "path": Value("string"),
+            "image": Image(),
+        }
+    )
+
+
+@cache
+def vector_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    return Features({"page_id": Value("string"), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_vector_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    return Features({**_figure(), "vector": List(Value("float16"), length=dim)})
+
+
+@cache
+def figure_note_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            **_figure(),
+            "kind": text,
+            "description": text,
+            "keywords": List(text),
+            "data_html": text,
+            "smiles": text,
+            "language": text,
+            "state": text,
+            "reason": text,
+        }
+    )
+
+
+def _figure() -> dict[str, Any]:
+    from datasets import List, Value
+
+    return {
+        "region_id": Value("string"),
+        "page_id": Value("string"),
+        "index": Value("int32"),
+        "label": Value("string"),
+        "bbox": List(Value("float32"), length=4),
+        "bbox_2d": List(Value("int32"), length=4),
+        "caption": Value("string"),
+    }
+
+
+@cache
+def query_features(dim: int) -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            "query_id": text,
+            "query": text,
+            "id": text,
+            "text": text,
+            "type": text,
+            "domain": text,
+            "answer": text,
+            "ground_truth": List(text),
+            "vector": List(Value("float16"), length=dim),
+        }
+    )
+
+
+@cache
+def qrel_features() -> "Features":
+    from datasets import Features, Value
+
+    return Features({"query-id": Value("string"), "corpus-id": Value("string"), "score": Value("int32")})
+
+
+@cache
+def lineage_features() -> "Features":
+    from datasets import Features
+
+    return Features.from_arrow_schema(LINEAGE)

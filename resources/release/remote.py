@@ -1,0 +1,197 @@
+"""A release on object storage: whole in a folder of its own, and named by one small file, so nobody sees a half.
+
+`<url>/release.json` names the folder, `<url>/versions/<digest>`; both hold what a release folder on a disk holds. A new
+release is uploaded beside the old one, and then `release.json` is replaced by one request. The one before is kept for
+readers who have begun with it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.errors import StoreError
+from resources.files import cannot_write
+from resources.parallel import bounded_map
+from resources.printable import visible
+from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
+from resources.release.hub import LocalFile, local_files
+from resources.release.local import TEXTS
+from resources.store.files.faults import patiently, told
+from resources.store.files.objects import Objects
+from resources.store.locks import held
+from resources.store.locks.objects import ObjectLock
+
+POINTER, VERSIONS = "release.json", "versions"
+_LOCK = ".locks/release"
+_OURS = re.compile(rf"{VERSIONS}/[0-9a-f]{{16}}/|\.locks/")
+"""What an upload leaves that was killed before `release.json` named a release."""
+_AT_ONCE = 8
+"""Files on their way at a time."""
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PublishedRelease:
+    """The release at a URL as it was when it was opened; `folder` is the URL of its files."""
+
+    url: str
+    folder: str
+
+    @classmethod
+    def at(cls, url: str) -> "PublishedRelease":
+        """The release that is published at a URL, or a copy of a release folder there. Raises `StoreError`."""
+        url = url.rstrip("/")
+        objects, root = Objects.at(url)
+        named = _current_folder(objects, root)
+        if named is None and not objects.has(f"{root}/{MANIFEST}"):
+            raise StoreError(f"there is no release at {url}: correct the URL, or release to it")
+        return cls(url, url if named is None else f"{url}/{named}")
+
+    def manifest(self) -> ReleaseManifest:
+        """What the release holds. Raises `StoreError`."""
+        return parse_manifest(self._get(MANIFEST))
+
+    def download(self, folder: Path) -> None:
+        """Bring all files into a folder, also those that no release has. Raises `StoreError`."""
+        objects, root = Objects.at(self.folder)
+        below = (path.removeprefix(f"{root}/") for path in objects.below(root))
+        # A release that was copied to a URL as a folder may be published over, and lies beside the new one then.
+        paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
+        if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
+            raise StoreError(f"{self.folder} holds {visible(strange)}, which is no file of a release: remove it")
+
+        def get(path: str) -> None:
+            try:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                with told(f"{self.folder}/{path}", "read"):
+                    patiently(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
+            except FileNotFoundError:
+                # What is missing is for whoever looks at the folder to say.
+                (folder / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreError(cannot_write(folder / path, error)) from error
+
+        for _ in bounded_map(get, paths, _AT_ONCE):
+            pass
+
+    def _get(self, name: str) -> bytes:
+        objects, root = Objects.at(self.folder)
+        try:
+            return objects.get(f"{root}/{name}")
+        except FileNotFoundError:
+            raise StoreError(f"{self.folder} has no {name}: it is no release") from None
+
+
+def require_ours_at(url: str) -> None:
+    """Raise `StoreError` where anything else than releases lies at a URL."""
+    objects, root = Objects.at(url)
+    if _current_folder(objects, root) is not None or objects.has(f"{root}/{MANIFEST}"):
+        return
+    for path in objects.below(root):
+        if not _OURS.match(path.removeprefix(f"{root}/")):
+            name = visible(path.removeprefix(f"{root}/"))
+            raise StoreError(f"{url} holds {name}, which no release wrote: name a new or empty place in release.folder")
+
+
+def publish_to(url: str, folder: Path, log: Log) -> str | None:
+    """Publish the release of a folder, whole, at a URL; the URL of its files, None where it lacks shards of the corpus.
+
+    One process of all nodes does so at a time. Files that the release there has already are copied by the storage. A
+    process that is killed leaves the release before. Raises `StoreError`, also where anything else lies at the URL,
+    and `LockLost`.
+    """
+    require_ours_at(url)
+    url, files = url.rstrip("/"), local_files(folder)
+    missing = parse_manifest(files[MANIFEST].content or b"").missing
+    if missing:
+        log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
+        return None
+    objects, root = Objects.at(url)
+    version = bytes_sha256(render_checksums({path: file.sha256 for path, file in files.items()}).encode())[:16]
+    with _alone(objects, root, url) as confirm:
+        before, now = _current_folder(objects, root), f"{VERSIONS}/{version}"
+        if before == now:
+            return f"{url}/{now}"
+        sent = _send(objects, root, files, now, before)
+        _require_whole(objects, f"{root}/{now}", files)
+        confirm()
+        objects.put(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
+        _clear(objects, root, {now, before})
+    log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
+    return f"{url}/{now}"
+
+
+@contextmanager
+def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
+    lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
+    name = f"{root}/{_LOCK}"
+    held.acquire(name, lock, f"the release at {url}", wait=True)
+    try:
+        yield lock.confirm
+    finally:
+        held.release(name)
+
+
+def _current_folder(objects: Objects, root: str) -> str | None:
+    """The folder that is published now, relative to the URL."""
+    try:
+        return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{root}/{POINTER} is not that of a release: remove it and release again") from None
+
+
+def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
+    """Put the files into the folder `now`; the bytes that were sent."""
+    there = _sizes(objects, f"{root}/{now}")
+    known = _hashes(objects, f"{root}/{before}") if before else {}
+
+    def send(path: str) -> int:
+        target, file = f"{root}/{now}/{path}", files[path]
+        with told(target, "written"):
+            if known.get(path) == file.sha256:
+                patiently(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+                return 0
+            if file.content is not None:
+                objects.put(target, file.content)
+            else:
+                patiently(lambda: objects.fs.put_file(str(file.file), target))
+        return file.size
+
+    return sum(bounded_map(send, [path for path, file in files.items() if there.get(path) != file.size], _AT_ONCE))
+
+
+def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
+    there = _sizes(objects, root)
+    wrong = [path for path, file in files.items() if there.get(path) != file.size]
+    if wrong:
+        raise StoreError(f"{root} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
+
+
+def _sizes(objects: Objects, folder: str) -> dict[str, int]:
+    return {path.removeprefix(f"{folder}/"): size for path, size in objects.sizes(folder).items()}
+
+
+def _hashes(objects: Objects, folder: str) -> dict[str, str]:
+    """SHA-256 by path of the files of a published release."""
+    try:
+        return {path: file.sha256 for path, file in parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files.items()}
+    except (FileNotFoundError, StoreError):
+        return {}
+
+
+def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
+    """Remove the files of other releases, and what killed uploads left."""
+    folders = tuple(f"{root}/{each}/" for each in keep if each)
+    for_removal = []
+    for path in objects.below(f"{root}/{VERSIONS}"):
+        file = _OURS.match(path.removeprefix(f"{root}/"))
+        rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
+        if (rest in TEXTS or DATA_PATH.fullmatch(rest)) and not path.startswith(folders):
+            for_removal.append(path)
+    objects.remove_all(for_removal)
