@@ -154,7 +154,7 @@ class HfRelease(ShardAsset):
             return None
         files = [ReleasedFile(**row) for row in stored[0].to_pylist()]
         listed = {file.path: file.sha256 for file in files}
-        if not on_this_machine(self.engine, {shard: listed}).current:
+        if not available_shards(self.engine, {shard: listed}).current:
             return None
         roots = {asset.table.name: asset(self.resources).source(shard) for asset in (RawPages, QueryEmbeddings)}
         if any(roots.get(root, content) != content for root, content in json.loads(stamp.sources)):
