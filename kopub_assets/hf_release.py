@@ -1,5 +1,6 @@
 """The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.metadata.costs import Account
 from kopub_assets.materialize.metadata.previews import Link
-from kopub_assets.materialize.metadata.provenance import footer_of
+from kopub_assets.materialize.metadata.provenance import Provenance, footer_of
 from kopub_assets.materialize.row_inputs.rows import Work
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
@@ -30,6 +31,7 @@ from resources.code_version import CodeVersion
 from resources.engine import Engine
 from resources.errors import GateClosed, SourceError, StoreError
 from resources.evaluation.runs.comparison import headline_changes as reading_changes
+from resources.fingerprints import fingerprint
 from resources.pages.origins import origins
 from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from resources.release.describe import describe
@@ -132,9 +134,11 @@ class HfRelease(ShardAsset):
             before = set(stored[0]["sha256"].to_pylist()) if stored else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
-            self.store.update(self.name, shard, table, stamp.metadata(table))
+            metadata = stamp.metadata(table) | self._corpus(shard)
+            if stored is None or stored[1] != metadata or not stored[0].equals(table):
+                self.store.write(self.name, shard, table, metadata, replaces=stored is not None)
             account = Account(self.store, self.name, run.run_id, self.own_recipe, gpus=0)
-            account.enter(shard, Work(written, [], time.monotonic() - started))
+            account.enter(shard, Work(written, [], time.monotonic() - started), first=stored is None)
         self._made[shard] = {file.path: file.sha256 for file in files}
         watcher().planned(self.name, shard, len(written))
         for _ in written:
@@ -142,6 +146,33 @@ class HfRelease(ShardAsset):
         if written:
             run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
         return Finished(stamp.recipe, _files(files, len(written)))
+
+    def keep(self, shard: str, run: Run, stamp: Provenance) -> Finished | None:
+        self._require_place()
+        stored = self.store.find(self.name, shard)
+        if stored is None or stored[1] != stamp.metadata(stored[0]) | self._corpus(shard):
+            return None
+        files = [ReleasedFile(**row) for row in stored[0].to_pylist()]
+        listed = {file.path: file.sha256 for file in files}
+        if not available_shards(self.engine, {shard: listed}).current:
+            return None
+        roots = {asset.table.name: asset(self.resources).source(shard) for asset in (RawPages, QueryEmbeddings)}
+        if any(roots.get(root, content) != content for root, content in json.loads(stamp.sources)):
+            return None
+        for check in (EVERY_PAGE_RELEASED, VERIFIED):
+            run.problems.note(check.name, shard, None)
+        self._made[shard] = listed
+        return Finished(stamp.recipe, _files(files, 0))
+
+    def _corpus(self, shard: str) -> dict[str, str]:
+        """What the files have of the corpus besides the tables, for a look at object storage."""
+        if self.store.local:
+            return {}
+        entry = self.corpus.manifest.shard(shard)
+        sources = [
+            source.model_dump(mode="json") for source in self.corpus.manifest.sources if source.name == entry.source
+        ]
+        return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
         """Put the release in place as one, verified, publish it where it lies elsewhere, and push it where that is
@@ -157,7 +188,8 @@ class HfRelease(ShardAsset):
                     run.problems.note(VERIFIED.name, shard, "; ".join(found))
                 raise GateClosed("; ".join(found))
 
-        about = self.replace_release(run.log, run.warn, verified)
+        with self.store.fetched_once():
+            about = self.replace_release(run.log, run.warn, verified)
         inventory = list_parts(self.engine.root)
         fit = fitness(inventory, about)
         for made in finished.values():

@@ -36,6 +36,10 @@ class StoreError(KopubError):
     """A table that cannot be written or read; what was finished before is still there."""
 
 
+class StorageAway(StoreError):
+    """A storage that does not answer, or a bucket that is not there: whatever else is asked of it fails too."""
+
+
 class NotMade(StoreError):
     """A table that has not been made yet."""
 

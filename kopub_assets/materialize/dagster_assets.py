@@ -25,7 +25,7 @@ from kopub_assets.running.launchpad import launchpad_config
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.config.choices.reading_room import ReadingRoom
-from resources.errors import KopubError
+from resources.errors import KopubError, StorageAway
 from resources.fingerprints import fingerprint
 from resources.printable import counted
 
@@ -151,8 +151,8 @@ def over_shards(
     A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
     tells all shards of the run once more at the end of the step.
 
-    A shard that ends in a `KopubError` does not stop the others; the step fails in the end, after what was
-    finished is recorded.
+    A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails in the
+    end, after what was finished is recorded.
     """
     corpus = asset.corpus.manifest.keys
     if at_terminal() and MACHINE_TAG not in context.run.tags:
@@ -175,7 +175,7 @@ def over_shards(
         handed_out=ahead.prepare,
     )
     finished: dict[str, Finished] = {}
-    failures: dict[str, str] = {}
+    failures: dict[str, KopubError] = {}
     try:
         require_tested(asset, run)
     except KopubError as error:
@@ -191,11 +191,10 @@ def over_shards(
                     if outcome.metadata["computed"] and len(finished) < len(run.shards):
                         yield _materialization(context, shard, outcome)
                 else:
-                    failures[shard] = str(outcome)
-        try:
-            asset.finish(run, finished)
-        except KopubError as error:
-            failures["in the end"] = str(error)
+                    failures[shard] = outcome
+                    if isinstance(outcome, StorageAway):
+                        break  # each of the others would wait for it as long, to say the same
+        failures |= _finish(asset, run, finished, failures)
     watcher().ended(asset.name)
     # One line for all of them: an event costs more than a look at a small shard.
     if kept := sum(not made.metadata["computed"] for made in finished.values()):
@@ -209,6 +208,19 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _finish(
+    asset: ShardAsset, run: Run, finished: Mapping[str, Finished], failures: Mapping[str, KopubError]
+) -> dict[str, KopubError]:
+    """End the run of an asset, unless its storage is away; return what failed."""
+    if any(isinstance(failure, StorageAway) for failure in failures.values()):
+        return {}
+    try:
+        asset.finish(run, finished)
+    except KopubError as error:
+        return {"in the end": error}
+    return {}
 
 
 def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:

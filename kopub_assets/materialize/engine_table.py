@@ -52,11 +52,11 @@ class EngineTable(RowTable):
                 raise unasked(row_id)
             yield row_id, self.columns(rows[row_id], result)
 
-    def make_shards(self, run: Run) -> Generator[Outcome, None, None]:
+    def make_stale(self, run: Run) -> Generator[Outcome, None, None]:
         if self.engine.spans_shards:
             yield from ShardStream(self, run).outcomes()
         else:
-            yield from super().make_shards(run)
+            yield from super().make_stale(run)
 
 
 @dataclass(eq=False)

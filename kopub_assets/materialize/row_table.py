@@ -11,6 +11,7 @@ from pydantic import Field
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
 from kopub_assets.materialize.metadata.costs import Account
+from kopub_assets.materialize.metadata.provenance import Provenance
 from kopub_assets.materialize.row_inputs.kept_rows import assembled, keys, unfinished
 from kopub_assets.materialize.row_inputs.rows import Key, MadeShard, Progress, Row, RowSpec, Work
 from kopub_assets.running.progress import watcher
@@ -86,6 +87,25 @@ class RowTable(ShardAsset):
             run.log(work.summary)
         return finished
 
+    def keep(self, shard: str, run: Run, stamp: Provenance) -> Finished | None:
+        stored = self.store.find(self.name, shard)
+        if stored is None or not stored[0].schema.equals(self.schema):
+            return None
+        table = stored[0].replace_schema_metadata(None)
+        retried = {State.FAILED, *([State.PARTIAL] if _retries_partial(run) else [])}
+        if retried & set(table["state"].to_pylist()) or not stamp.metadata(table).items() <= stored[1].items():
+            return None
+        # What is read of the corpus itself is proved to be there as it was; parents' tables say what they are.
+        if not self.reads and self.unfinished(list(self.rows(shard)), table):
+            return None
+        made = MadeShard(table, self.table.key, (), table, Work({}, (), 0.0))
+        found = {ACCOUNTED.name: None, **self.problems(made)}
+        for check, problem in found.items():
+            run.problems.note(check, shard, problem)
+        run.problems.stop_at(shard)
+        counts = {"dagster/row_count": table.num_rows, **made.states, "computed": 0, "kept": table.num_rows}
+        return Finished(stamp.recipe, counts | self.describe(shard, table))
+
     def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
         """`nothing_lost` speaks for every shard of the corpus, made in this run or before."""
         run.problems.count_losses(self.store, self.name, self.table.key, self.corpus.manifest.keys)
@@ -114,7 +134,7 @@ class ShardWork:
         with asset.store.fetched_once():
             self._stamp = asset.provenance(shard)
             self._specs = list(asset.rows(shard))
-        retry = run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
+        retry = _retries_partial(run)
         self._stored = self._sound_table()
         """The published table with its metadata. Nobody else replaces it while this run has its lock."""
         self._previous = self._published()
@@ -180,7 +200,7 @@ class ShardWork:
         try:
             self._journal.flush()
         finally:
-            self._account.enter(self.shard, self._work)
+            self._account.enter(self.shard, self._work, first=self._stored is None)
 
     def publish(self) -> Finished:
         """Check and publish the table. Raises `GateClosed`, `StoreError`."""
@@ -246,6 +266,10 @@ class ShardWork:
             return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
+
+
+def _retries_partial(run: Run) -> bool:
+    return run.has_tag(RETRY_PARTIAL_TAG) or getattr(run.config, "retry_partial", False)
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:

@@ -1,6 +1,7 @@
 """Runs of assets in this process, recorded in Dagster's instance like those of its own commands."""
 
 import platform
+import re
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
@@ -9,7 +10,7 @@ from dagster._utils.interrupts import capture_interrupts
 from kopub_assets.running.command_line import person_waits, tells_of_interrupt
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.errors import KopubError, did_you_mean
-from resources.printable import first_line
+from resources.printable import counted, first_line
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """A run's events are in the instance; whoever watches it here has a display of his own."""
@@ -67,6 +68,17 @@ def execute(
 def failures_of(result: dg.ExecuteInProcessResult) -> list[str]:
     """What failed in a run, a line for each shard; nothing where it succeeded."""
     return [] if result.success else list(_failures(result.all_events)) or ["the run failed: see it in the UI"]
+
+
+def said_once(failures: Sequence[str]) -> list[str]:
+    """Join the failures that differ in names and paths alone into one line each."""
+    alike: dict[str, list[str]] = {}
+    for line in failures:
+        alike.setdefault(re.sub(r"\S*(?:/|shard_)\S*|^\w+:", "", line), []).append(line)
+    return [
+        lines[0] if len(lines) == 1 else f"{lines[0]} (and {counted(len(lines) - 1, 'other')} like it)"
+        for lines in alike.values()
+    ]
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:

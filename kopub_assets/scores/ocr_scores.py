@@ -59,7 +59,7 @@ def _measured(
     """
     watcher().began(NAME)
     try:
-        with canceled_when_stopped(context), store.exclusive(NAME, ALL):
+        with canceled_when_stopped(context), store.exclusive(NAME, ALL), store.fetched_once():
             assert corpus.gold is not None
             answers = read_gold(corpus.gold)
             pages = RawPages({"store": store, "corpus": corpus})

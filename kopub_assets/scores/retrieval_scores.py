@@ -79,7 +79,7 @@ def _measured(
     """
     watcher().began(SCORES)
     try:
-        with canceled_when_stopped(context), store.exclusive(SCORES, ALL):
+        with canceled_when_stopped(context), store.exclusive(SCORES, ALL), store.fetched_once():
             check = CorpusCheck(store, sources)
             known = HISTORY.measured(store)
             searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check, known)

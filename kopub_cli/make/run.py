@@ -84,7 +84,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     Raises `KopubError`: for a wrong name, and when a shard failed, after the others are made.
     """
     from definitions import definitions_of
-    from kopub_assets.running.execution import chosen, execute, shard_ranges
+    from kopub_assets.running.execution import chosen, execute, said_once, shard_ranges
     from kopub_assets.running.progress import watched_by
     from kopub_assets.upgrades.stale_scan import survey
     from kopub_cli.dagster_home import instance_at
@@ -120,7 +120,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
                 failures += execute(definitions, instance, assets, some)
         except KeyboardInterrupt:
             raise SystemExit(STOPPED_BY_HAND) from None
-    for line in failures:
+    for line in said_once(failures):
         out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     end = RunEnd.of(settings, survey(settings.resources, footers), display.closed)
     if display.made_anything:

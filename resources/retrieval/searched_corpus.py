@@ -188,7 +188,7 @@ class SearchedCorpus:
         if (stored := self._store.find(TOKENS, shard)) is not None and stored[1] == stamp:
             return stored[0]
         table = tokenised(texts)
-        self._store.write(TOKENS, shard, table, stamp)
+        self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
         return table
 
 

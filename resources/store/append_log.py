@@ -46,6 +46,10 @@ class AppendLog:
         self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
         return list(self._listed)
 
+    def expect_none(self) -> None:
+        """Skip the listing before the first addition; what is there nevertheless stays."""
+        self._listed = []
+
     def add(self, name: str, table: pa.Table) -> None:
         """Raises `StoreError` when it cannot be written."""
         lock, path = self._lock(), f"{self._folder}/{name}"

@@ -144,6 +144,8 @@ class TableStore:
         """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
+        # Tables without a recipe, as scores, have no versions.
+        replaces = replaces and bool(recipe)
         if lock is not None:
             lock.check()
         if replaces and self.keep_versions:

@@ -26,7 +26,7 @@ from tests.support.harness import STANDARD, Platform
 from tests.support.processes.two_writers import OnObjects
 from tests.support.sources.corpora import pages
 
-FIRST, AGAIN, LOOK = 430, 254, 100
+FIRST, AGAIN, LOOK = 385, 160, 100
 """Most requests of a first run of the samples, of one that changes nothing, and of a look at all tables."""
 TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})
@@ -126,6 +126,27 @@ def test_the_demo_asks_half_of_what_it_did(s3_root: str, s3: S3Double, tmp_path:
     assert (counts[0] <= FIRST, counts[1] <= AGAIN) == (True, True), counts
     shown = status_values(samples.settings)
     assert (len(shown["assets"]), shown["next"], shown["reading"] is not None) == (len(STANDARD), None, True)
+
+
+@pytest.mark.slow
+def test_a_run_with_nothing_changed_asks_less_than_fifteen_times_a_shard(
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    counts = []
+    for shards in (2, 8):
+        url = f"{s3_root}/{tmp_path.name}/{shards}"
+        home = OnObjects.of(tmp_path / str(shards), [pages(f"{shard}_1") for shard in range(shards)]).home
+        made = OnObjects(home, url=url)
+        keys = made.settings.corpus.manifest.keys
+        assert made.run(first=keys[0], last=keys[-1]).success
+        asked(s3)
+        # As a process that starts now.
+        monkeypatch.setattr(footer_cache, "_seen", {})
+        assert made.run(first=keys[0], last=keys[-1]).success
+        # Nobody takes the lock of a table that stays as it is.
+        assert not [path for method, path in s3.asked if method in ("PUT", "DELETE") and ".shard_" in path]
+        counts.append(len(asked(s3)))
+    assert (counts[1] - counts[0]) / 6 < 15, counts
 
 
 def scored(home: Path, store: TableStore) -> Measured:

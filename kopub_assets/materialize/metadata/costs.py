@@ -25,8 +25,11 @@ class Account:
     own: str
     gpus: int
 
-    def enter(self, shard: str, work: Work) -> None:
-        """Add the work on a shard to the ledger, whatever becomes of its table. Raises `StoreError`."""
+    def enter(self, shard: str, work: Work, first: bool = False) -> None:
+        """Add the work on a shard to the ledger, whatever becomes of its table; `first` where it has none yet.
+
+        Raises `StoreError`.
+        """
         made = list(work.made)
         rows = (
             [self._entries(made, ledger.shares(work.seconds, list(work.made.values())), work.figures)] if made else []
@@ -37,7 +40,7 @@ class Account:
             unknown = [key for key in work.found if key not in known]
             rows.insert(0, self._entries(unknown, [None] * len(unknown), {}))
         if rows:
-            ledger.append(self.store, self.asset, shard, pa.concat_tables(rows))
+            ledger.append(self.store, self.asset, shard, pa.concat_tables(rows), first and not work.found)
 
     def _entries(
         self, keys: Sequence[Key], seconds: Sequence[float | None], figures: Mapping[Key, Mapping[str, float]]

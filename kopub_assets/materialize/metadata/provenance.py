@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from resources.errors import StoreError
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.states import count_states
-from resources.store.footer_cache import SOURCES
+from resources.store.footer_cache import SOURCES, Entry
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import SOURCE, sources
 
@@ -89,6 +89,10 @@ class MadeFrom:
     content: str
     made_from: Mapping[str, str]
     sources: str
+
+    @classmethod
+    def of(cls, footer: Entry) -> Self:
+        return cls(footer.content, footer.made_from, footer.sources_json)
 
 
 def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> MadeFrom:

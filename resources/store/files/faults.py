@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from resources.errors import StoreError
+from resources.errors import StorageAway, StoreError
 from resources.files import cannot_write
 from resources.printable import first_line
 
@@ -52,7 +52,7 @@ def is_damage(error: Exception) -> bool:
 
 def is_taken(error: OSError) -> bool:
     """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
-    return isinstance(error, FileExistsError) or _code(error) in ("PreconditionFailed", "412")
+    return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412")
 
 
 def patiently(call: Callable[[], T], patience: float | None = None) -> T:
@@ -81,15 +81,18 @@ def told(path: str, doing: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if doing != "written":
             raise
-        raise StoreError(f"{path} cannot be written, there is no such bucket: make it, or correct store.url") from error
+        raise StorageAway(
+            f"{path} cannot be written, there is no such bucket: make it, or correct store.url"
+        ) from error
     except Exception as error:
         if is_damage(error) or not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
             raise
-        raise StoreError(_line(path, doing, error)) from error
+        kind = StorageAway if passes(error) else StoreError
+        raise kind(_line(path, doing, error)) from error
 
 
 def _line(path: str, doing: str, error: Exception) -> str:
-    if _code(error) in _FULL_CODES:
+    if error_code(error) in _FULL_CODES:
         return (
             f"{path} was not written, the storage has no room for it ({_reason(error)}); what is finished is kept: "
             "make room or raise the quota, and run again"
@@ -109,10 +112,10 @@ def _line(path: str, doing: str, error: Exception) -> str:
 def _reason(error: Exception) -> str:
     told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
     # Ceph sends a code alone.
-    return told_by if told_by not in ("", "None") else _code(error) or type(error).__name__
+    return told_by if told_by not in ("", "None") else error_code(error) or type(error).__name__
 
 
-def _code(error: BaseException) -> str | None:
+def error_code(error: BaseException) -> str | None:
     """What the storage itself said, where the client's library keeps it."""
     answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None

@@ -23,6 +23,9 @@ would not tell for half an hour that a storage takes requests and answers none."
 _SLOWEST = 128 * 1024
 """Bytes a second of a line over which a table is still written."""
 
+_MOST_ENDS = 64
+"""Ends of files that are kept at once: the tables of a few shards."""
+
 DAMAGED = ".damaged"
 """Ends the names of files that are not used any more."""
 _log = logging.getLogger(__name__)
@@ -158,7 +161,7 @@ class Objects:
         if path in ends and ends[path].size == len(ends[path].content):
             return ends[path].content
         content = self.get(path)
-        ends[path] = _End(content[-AT_ONCE:], len(content))
+        _remember(ends, path, _End(content[-AT_ONCE:], len(content)))
         return content
 
     def open(self, path: str) -> Any:
@@ -170,7 +173,7 @@ class Objects:
             content = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
             is_all = len(content) < AT_ONCE
             size = len(content) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
-            ends[path] = _End(content, size)
+            _remember(ends, path, _End(content, size))
         end = ends[path]
 
         def fetch(start: int, stop: int) -> bytes:
@@ -215,6 +218,12 @@ class Objects:
             return call()
         with told(path, doing):
             return patiently(call, patience)
+
+
+def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
+    while len(ends) >= _MOST_ENDS:
+        del ends[next(iter(ends))]
+    ends[path] = end
 
 
 def _client(url: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import ConfigError
 from resources.printable import first_line
+from resources.store.files.faults import error_code
 
 
 def require_reachable(url: str) -> None:
@@ -14,7 +15,9 @@ def require_reachable(url: str) -> None:
         if not isinstance(fs, LocalFileSystem):
             fs.invalidate_cache()
             fs.ls(root)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if error_code(error) == "NoSuchBucket":
+            raise ConfigError(f"store.url {url}: there is no such bucket: make it, or correct store.url") from None
         # Nothing was made yet.
         return
     except ImportError as error:

@@ -114,11 +114,13 @@ def shares(seconds: float, costs: Sequence[float]) -> list[float]:
     return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
 
 
-def append(store: TableStore, asset: str, shard: str, rows: pa.Table) -> None:
-    """Add `rows`, a table of `LEDGER`. Raises `StoreError`."""
+def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: bool = False) -> None:
+    """Add `rows`, a table of `LEDGER`; `first` where the table was never made. Raises `StoreError`."""
     if not rows.num_rows:
         return
     parts = _of(store, asset, shard)
+    if first:
+        parts.expect_none()
     computed = len(rows) - rows["seconds"].null_count
     parts.append(rows, f"{rows['run_id'][0].as_py()[:_RUN_DIGITS]}-{computed}")
     names = parts.seen()
