@@ -26,7 +26,7 @@ from rich.console import Console
 from benchmarks.synthetic_corpus import Faults, Usage, faults, make_home, materialize, settings_of, write
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
-from resources.release.dataset.part_paths import part_path
+from resources.release.files import part_path
 from resources.store.records import ledger
 
 SECONDS_EACH = 0.02

@@ -32,17 +32,16 @@ from resources.errors import GateClosed, SourceError, StoreError
 from resources.evaluation.runs.comparison import headline_changes as reading_changes
 from resources.pages.origins import origins
 from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
-from resources.release.card.describe import describe
-from resources.release.card.fitness import fitness
-from resources.release.dataset.part_paths import CONFIGS
-from resources.release.dataset.released_files import INCOMPLETE, Inventory, list_parts
-from resources.release.hub.publishing import publish
-from resources.release.hub.repository import Pushed
+from resources.release.describe import describe
+from resources.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
+from resources.release.fitness import fitness
+from resources.release.hub import HubPush
 from resources.release.local import LocalRelease
 from resources.release.place import require_place
-from resources.release.published import publish_to
-from resources.release.replacing import on_this_machine, replace
+from resources.release.publishing import publish
+from resources.release.remote import publish_to
 from resources.release.verify import verify
+from resources.release.versions import available_shards, replace_release
 from resources.resource import Resource
 from resources.retrieval.comparison import headline_changes as finding_changes
 from resources.scores.summary import change_lines, pages_by_state
@@ -219,14 +218,14 @@ class HfRelease(ShardAsset):
         keys = self.corpus.manifest.keys
         footers = FooterCache(self.store).tables(self.name)
         files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
-        here = on_this_machine(self.engine, files)
+        here = available_shards(self.engine, files)
         if len(files) == len(keys):
             for shard in files.keys() - set(here.current):
                 files[shard] = self._bring_in(shard, log, warn)
-            here = on_this_machine(self.engine, files)
+            here = available_shards(self.engine, files)
         released = {*here.current, *here.older}
         about = self.about({shard: footers[shard].made_from for shard in files if shard in released})
-        replace(self.engine, about, files, check)
+        replace_release(self.engine, about, files, check)
         return about
 
     def _require_place(self) -> None:
@@ -307,7 +306,7 @@ def _files(files: list[ReleasedFile], changed: int) -> Metadata:
     }
 
 
-def _push(pushed: Pushed) -> Metadata:
+def _push(pushed: HubPush) -> Metadata:
     return {
         "commit": Link(pushed.url),
         "pushed_files": pushed.difference.files,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.release.base import ReleaseDescription, ReleaseInput
-from resources.release.dataset.released_files import in_use, list_parts
+from resources.release.files import list_parts, loadable_parts
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.store import schemas
@@ -81,7 +81,7 @@ def measure(folder: Path, pages: int, shards: int) -> None:
     assert not problems, problems
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     held = sum(part.bytes for parts in list_parts(folder).values() for part in parts) / 1e6
-    rows = {config: sum(part.rows for part in in_use(parts)) for config, parts in list_parts(folder).items()}
+    rows = {config: sum(part.rows for part in loadable_parts(parts)) for config, parts in list_parts(folder).items()}
     print(f"{pages:,} pages in {shards} shards, {rows['regions']:,} regions, {rows['lineage']:,} rows of lineage")
     print(f"released in {whole}, {held:,.0f} MB; of it the card and the lists {end}")
     print(f"one shard anew {one}; the card alone {again}")

@@ -8,11 +8,10 @@ from typing import Self
 
 from kopub.sources.release import PAGES, ReleaseSource, is_release
 from resources.errors import HubError, SourceError
-from resources.release.dataset import release_manifest
-from resources.release.dataset.part_paths import part_path
-from resources.release.hub.calls import explain
+from resources.release.files import MANIFEST, part_path
+from resources.release.hub_calls import explain_hub_error
 
-_AT_ONCE = [f"data/{PAGES}/*.parquet", release_manifest.NAME]
+_AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
 """What a catalogue is made of."""
 
 
@@ -60,7 +59,7 @@ def _told(repo: str) -> Iterator[None]:
     try:
         yield
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(_refused(error.__cause__ or error, repo) or explain(error, repo)) from None
+        raise HubError(_refused(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
 
 
 def _refused(error: BaseException, repo: str) -> str | None:

@@ -7,9 +7,8 @@ from kopub.sources.parquet_rows import ParquetRows
 from kopub.sources.release import PAGES, ReleaseSource
 from resources.errors import SourceError
 from resources.pages.places.fetched_files import FetchedFiles
-from resources.release.dataset.part_paths import CONFIGS, part_path
-from resources.release.dataset.release_manifest import DATA, Manifest
-from resources.release.published import PublishedRelease
+from resources.release.files import CONFIGS, DATA_PATH, ReleaseManifest, part_path
+from resources.release.remote import PublishedRelease
 
 _DIGITS = 16
 """Of a file's SHA-256, which tell it from others at its place."""
@@ -23,7 +22,7 @@ class ObjectReleaseSource(ReleaseSource):
         self._listed = self._published.manifest()
         parts: dict[str, dict[str, str]] = {config: {} for config in CONFIGS}
         for path, file in self._listed.files.items():
-            if (of := DATA.fullmatch(path)) and of["config"] in parts:
+            if (of := DATA_PATH.fullmatch(path)) and of["config"] in parts:
                 parts[of["config"]][of["shard"]] = file.sha256[:_DIGITS]
         if not parts[PAGES]:
             raise SourceError(f"{url} is no release of KoPub: it has no data/{PAGES}/shard_*.parquet")
@@ -37,7 +36,7 @@ class ObjectReleaseSource(ReleaseSource):
         now = type(self)(self._published.url, self._fetched)
         return self if now._published == self._published else now
 
-    def _manifest(self) -> Manifest:
+    def _manifest(self) -> ReleaseManifest:
         return self._listed
 
     def _opened(self, config: str, shard: str) -> ParquetRows:

@@ -18,9 +18,7 @@ from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
 from resources.pages.origins import Origin
 from resources.printable import first_line
-from resources.release.dataset import release_manifest
-from resources.release.dataset.part_paths import CONFIGS, part_path, published
-from resources.release.dataset.release_manifest import Manifest
+from resources.release.files import CONFIGS, MANIFEST, ReleaseManifest, config_files, parse_manifest, part_path
 
 PAGES = "pages"
 _LISTED = ("page_id", "doc_id", "page_no", "state", "doubt")
@@ -52,7 +50,7 @@ class ReleaseSource:
         self._folder = folder
         self._files = OpenFiles()
         self._parts = parts or {
-            config: {path.stem: _stamp(path) for path in published(folder, config)} for config in CONFIGS
+            config: {path.stem: _stamp(path) for path in config_files(folder, config)} for config in CONFIGS
         }
         self._ends: dict[str, np.ndarray] = {}
         self._lock = Lock()
@@ -74,9 +72,9 @@ class ReleaseSource:
         missing = [shard for shard in listed.shards if shard not in self._parts[PAGES]]
         return [f"{len(missing)} of {len(listed.shards)} shards are not in the release"] if missing else []
 
-    def _manifest(self) -> Manifest:
+    def _manifest(self) -> ReleaseManifest:
         """Return the manifest of the release. Raises `OSError` and `StoreError`."""
-        return release_manifest.parse((self._folder / release_manifest.NAME).read_bytes())
+        return parse_manifest((self._folder / MANIFEST).read_bytes())
 
     def fresh(self) -> Self:
         now = type(self)(self._folder)
@@ -193,7 +191,7 @@ class ReleaseSource:
 
 def is_release(folder: Path) -> bool:
     """Tell whether a folder holds a shard of a release."""
-    return bool(published(folder, PAGES))
+    return bool(config_files(folder, PAGES))
 
 
 def _stamp(path: Path) -> str:

@@ -10,7 +10,7 @@ from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import open_settings, require_indexed
 
 if TYPE_CHECKING:
-    from resources.release.card.fitness import Fitness
+    from resources.release.fitness import Fitness
 
 
 def publish(
@@ -22,8 +22,8 @@ def publish(
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
     from kopub_assets.hf_release import HfRelease
-    from resources.release.hub.publishing import fitness_of, whole
-    from resources.release.hub.publishing import publish as push
+    from resources.release.publishing import fitness_of, whole
+    from resources.release.publishing import publish as push
     from resources.store.corpus_tables import RELEASED_FILES
 
     settings = open_settings()

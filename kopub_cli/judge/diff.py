@@ -19,8 +19,7 @@ from resources.printable import counted, visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from resources.diff.compare import PageDiff, ShardDiff
-    from resources.diff.damage import Damage
+    from resources.diff.compare import Damage, PageDiff, ShardDiff
     from resources.diff.html import Picture, Upgrade
     from resources.pages.corpus import Corpus
     from resources.recognition.read_regions import ReadRegion

@@ -24,7 +24,7 @@ from resources.config.wording.near_names import did_you_mean
 from resources.config.wording.problems import first_problem
 from resources.engine import Engine
 from resources.errors import ConfigError, near_names
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 

@@ -32,7 +32,7 @@ from resources.figures.base import FigureNoter
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.release.place import require_apart
 from resources.store.shard_store import ShardStore

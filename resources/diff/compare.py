@@ -1,17 +1,130 @@
-"""A shard before and after an upgrade, page by page. Pure."""
+"""Compares a shard before and after an upgrade, page by page: states, regions, texts, vectors."""
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
 
-from resources.diff.cosine_change import CosineChange, cosine_change
-from resources.diff.damage import Damage, damage
-from resources.diff.matching import UNMOVED, match
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.page_rows.figure_rows import with_vector
+
+SAME = 0.5
+"""Least overlap of two boxes of one region: the usual threshold of detection (PASCAL VOC)."""
+UNMOVED = 0.9
+"""Overlap from which on a box is where it was: a line of 40 pixels may be off by two."""
+
+
+def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Intersection over union, (old, new), of boxes (x1, y1, x2, y2); 0 where both have no area."""
+    a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (old, new))
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), axis=2)
+    areas = [np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0, None), axis=1) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1][None, :] - shared
+    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+
+
+def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
+    """(old, new, IoU) of the boxes that are of one region, in the order of the old ones.
+
+    The assignment of largest total IoU (Kuhn and Munkres, in SciPy); a pair below `SAME` is none.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    overlap = iou(old, new)
+    # A pair that will not count must not keep two that would from each other.
+    rows, columns = linear_sum_assignment(np.where(overlap >= SAME, overlap, 0.0), maximize=True)
+    pairs = ((int(row), int(column), float(overlap[row, column])) for row, column in zip(rows, columns, strict=True))
+    return [pair for pair in pairs if pair[2] >= SAME]
+
+
+NUMBER = 10
+"""A number that is another weighs as much as so many letters: a reader sees a misspelt word, but not a wrong sum."""
+
+_PIECE = 10_000
+"""Characters compared at once. The time grows with the square: a million take a second in pieces."""
+_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What it takes to turn the old text into the new one.
+
+    `lost`, `changed` and `added` are characters: deletions, substitutions and insertions of a shortest
+    edit script (Levenshtein 1966), runs of white space counting as one blank. `numbers` counts the
+    numbers that only one of the two has, the larger side.
+    """
+
+    lost: int = 0
+    changed: int = 0
+    added: int = 0
+    numbers: int = 0
+
+    @property
+    def score(self) -> int:
+        """Characters lost, changed or added, and `NUMBER` for every number."""
+        return self.lost + self.changed + self.added + NUMBER * self.numbers
+
+
+def damage(old: str, new: str) -> Damage:
+    """Texts over 10,000 characters are compared in pieces that begin at the same share of each: an upper bound."""
+    old, new = (" ".join(text.split()) for text in (old, new))
+    if old == new:
+        return Damage()
+    pieces = -(-max(len(old), len(new)) // _PIECE)
+    lost = changed = added = 0
+    for at in range(pieces):
+        before, after = (text[len(text) * at // pieces : len(text) * (at + 1) // pieces] for text in (old, new))
+        kinds = Counter(edit.tag for edit in Levenshtein.editops(before, after))
+        lost, changed, added = lost + kinds["delete"], changed + kinds["replace"], added + kinds["insert"]
+    had, has = (Counter(_NUMBER.findall(text)) for text in (old, new))
+    return Damage(lost, changed, added, max((had - has).total(), (has - had).total()))
+
+
+@dataclass(frozen=True, slots=True)
+class CosineChange:
+    """Cosines of old and new vectors: all there are, their mean, and (cosine, id), the lowest first.
+
+    `problem` says why there are none.
+    """
+
+    compared: int = 0
+    mean: float | None = None
+    lowest: Sequence[tuple[float, str]] = ()
+    problem: str | None = None
+
+
+def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
+    """Of the rows that have a vector in both tables; at most `most` of them by id."""
+    dims = [table.schema.field("vector").type.list_size for table in (old, new)]
+    if dims[0] != dims[1]:
+        return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
+    before, after = (_by_id(table, id_column) for table in (old, new))
+    ids = [row_id for row_id in before if row_id in after]
+    if not ids:
+        return CosineChange(problem="no row has a vector in both")
+    a, b = (np.stack([side[row_id] for row_id in ids]).astype(np.float32) for side in (before, after))
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines = np.divide(np.sum(a * b, axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    order = np.argsort(cosines, kind="stable")[:most]
+    lowest = [(round(float(cosines[at]), 6), ids[at]) for at in order]
+    return CosineChange(len(ids), round(float(cosines.mean()), 6), lowest)
+
+
+def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
+    there = table.filter(table["vector"].is_valid())
+    column = there["vector"].combine_chunks()
+    # A filtered fixed-size list is whole: its values lie row after row.
+    values = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
+    return dict(zip(there[id_column].to_pylist(), values, strict=True))
+
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
 VECTORS = {
@@ -82,7 +195,7 @@ class ShardDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageSide:
     """One side of a page: its state in every table, and its regions with what was read from them."""
 
     states: Mapping[str, str]
@@ -97,18 +210,18 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
-    nothing = Page({}, ())
+    nothing = PageSide({}, ())
     pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
     other = [page for page in pages if page.states or page.changes or page.damage.score]
     counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
     labels = {label: (counts[0][label], counts[1][label]) for label in sorted(counts[0] | counts[1])}
     vectors = {
-        asset: _cosine_change(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new
+        asset: _vector_change(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new
     }
     return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
 
 
-def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Page]:
+def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
     """The pages of a shard by id, in their order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
@@ -118,7 +231,7 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, Page]:
     readings = _regions_by_page(tables, _READINGS)
     layouts = _regions_by_page(tables, _LAYOUTS)
     return {
-        page_id: Page(ended, tuple(read_regions(page_id, layouts.get(page_id), readings.get(page_id))))
+        page_id: PageSide(ended, tuple(read_regions(page_id, layouts.get(page_id), readings.get(page_id))))
         for page_id, ended in states.items()
     }
 
@@ -130,7 +243,7 @@ def _regions_by_page(tables: Mapping[str, pa.Table], asset: str) -> dict[str, li
     return dict(zip(table["page_id"].to_pylist(), (row or [] for row in table["regions"].to_pylist()), strict=True))
 
 
-def _page(page_id: str, old: Page, new: Page) -> PageDiff:
+def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
     texts = ["\n".join(region.content or "" for region in page.regions) for page in (old, new)]
     return PageDiff(
@@ -143,7 +256,7 @@ def _page(page_id: str, old: Page, new: Page) -> PageDiff:
     )
 
 
-def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
+def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
     pairs = match([region.bbox for region in old.regions], [region.bbox for region in new.regions])
     for at, to, overlap in pairs:
         before, after = old.regions[at], new.regions[to]
@@ -164,7 +277,7 @@ def _changes(old: Page, new: Page) -> Iterator[RegionChange]:
         yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
 
 
-def _cosine_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
+def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
     if asset == FIGURE_VECTORS.name:
         old, new = _figures(old), _figures(new)
     return cosine_change(old, new, VECTORS[asset], _LOWEST)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from resources.diff.matching import match
+from resources.diff.compare import match
 from resources.layout.regions import Region
 from resources.pages.queries import Query
 

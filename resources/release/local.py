@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import yaml
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from pydantic import Field
 
 from resources.code_version import CodeVersion
@@ -16,19 +16,40 @@ from resources.engine import Engine
 from resources.errors import StoreError
 from resources.files import file_sha256, replace_file
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
-from resources.release.card import attribution, dataset_card
-from resources.release.card.front_matter import compose, front_matter, is_listed, split, stamped
-from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.configs import build
-from resources.release.dataset.parquet import write
-from resources.release.dataset.part_paths import ALL_CONFIGS, part_path
-from resources.release.dataset.release_manifest import DATA, Listed, Manifest
-from resources.release.dataset.released_files import Part, features_of, list_parts
-from resources.release.writers import written
+from resources.release.card import (
+    ATTRIBUTION,
+    CARD,
+    compose_card,
+    front_matter,
+    is_listed,
+    render_attribution,
+    render_card,
+    split_card,
+    stamped,
+)
+from resources.release.dataset import build_configs, write_parquet
+from resources.release.files import (
+    ALL_CONFIGS,
+    CHECKSUMS,
+    DATA_PATH,
+    MANIFEST,
+    ManifestEntry,
+    ReleaseManifest,
+    ReleasePart,
+    data_checksums,
+    features_of,
+    list_parts,
+    manifest_of,
+    parse_checksums,
+    parse_manifest,
+    part_path,
+    render_checksums,
+    render_manifest,
+)
 from resources.resource import ProfileOnly
 from resources.urls import is_url
 
-TEXTS = (dataset_card.NAME, attribution.NAME, release_manifest.NAME, checksums.NAME)
+TEXTS = (CARD, ATTRIBUTION, MANIFEST, CHECKSUMS)
 """What a release holds besides its data."""
 
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
@@ -71,12 +92,12 @@ class LocalRelease(Engine):
         follows, which loading depends on. Raises `StoreError` when a table or an image does not fit
         the others, or a file cannot be written.
         """
-        built = build(shard, tables, self.page_images)
+        built = build_configs(shard, tables, self.page_images)
         asked = {"pages": images if self.page_images else None}
         every = {config: part_path(config, shard) for config in ALL_CONFIGS}
         paths = {config: every[config] for config in built}
         dropped = set(every.values()) - set(paths.values())
-        with written(self.root, shard):
+        with writing_shard(self.root, shard):
             with self._lock():
                 before = self._sums()
                 # A file is hashed anew by `finish` when a run dies before its new hash is written.
@@ -91,7 +112,7 @@ class LocalRelease(Engine):
                 if begun or known != before:
                     self._write_manifest(shard, files, dropped)
                     self._write_yaml(built, known)
-                    known = checksums.of_data(known)  # The texts are others now, until `finish`.
+                    known = data_checksums(known)  # The texts are others now, until `finish`.
                 # Last, so that a run that dies before says to the next one that something is to be described.
                 self._write_sums(known)
         return files
@@ -101,7 +122,7 @@ class LocalRelease(Engine):
         with self._lock():
             known = self._sums()
             for path in known:
-                if (data := DATA.fullmatch(path)) and data["shard"] not in about.shards:
+                if (data := DATA_PATH.fullmatch(path)) and data["shard"] not in about.shards:
                     (self.root / path).unlink(missing_ok=True)
             return self.describe(about, known)
 
@@ -110,11 +131,11 @@ class LocalRelease(Engine):
         inventory = list_parts(self.root)
         paths = [part.path for parts in inventory.values() for part in parts]
         hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
-        manifest = release_manifest.listed(inventory, about.shards, hashes)
+        manifest = manifest_of(inventory, about.shards, hashes)
         texts = [
-            self._write_text(release_manifest.NAME, release_manifest.render(manifest)),
-            self._write_text(attribution.NAME, attribution.render(inventory, about)),
-            self._write_text(dataset_card.NAME, dataset_card.render(self.root, inventory, about, hashes)),
+            self._write_text(MANIFEST, render_manifest(manifest)),
+            self._write_text(ATTRIBUTION, render_attribution(inventory, about)),
+            self._write_text(CARD, render_card(self.root, inventory, about, hashes)),
         ]
         return [*texts, self._write_sums(hashes | {text.path: text.sha256 for text in texts})]
 
@@ -163,7 +184,7 @@ class LocalRelease(Engine):
         return FileLock(lock)
 
     def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
-        sha256, size = replace_file(self.root / path, partial(write, table, images=images))
+        sha256, size = replace_file(self.root / path, partial(write_parquet, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
     def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
@@ -174,22 +195,22 @@ class LocalRelease(Engine):
         if self._card()[0].get("configs"):
             return False
         to_come = {
-            config: [Part(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
+            config: [ReleasePart(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
             for config, table in built.items()
         }
-        self._write_text(dataset_card.NAME, compose(front_matter(to_come, {}, {}), _BEING_MADE))
+        self._write_text(CARD, compose_card(front_matter(to_come, {}, {}), _BEING_MADE))
         return True
 
     def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
         """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""
         try:
-            before = release_manifest.parse((self.root / release_manifest.NAME).read_bytes())
+            before = parse_manifest((self.root / MANIFEST).read_bytes())
         except (FileNotFoundError, StoreError):
             return
-        listed = {file.path: Listed(file.sha256, file.rows or 0, file.bytes) for file in files}
+        listed = {file.path: ManifestEntry(file.sha256, file.rows or 0, file.bytes) for file in files}
         kept = {path: file for path, file in before.files.items() if path not in dropped}
-        now = Manifest(list(dict.fromkeys([*before.shards, shard])), {**kept, **listed})
-        self._write_text(release_manifest.NAME, release_manifest.render(now))
+        now = ReleaseManifest(list(dict.fromkeys([*before.shards, shard])), {**kept, **listed})
+        self._write_text(MANIFEST, render_manifest(now))
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
         listed, body = self._card()
@@ -199,22 +220,22 @@ class LocalRelease(Engine):
             data = stamped(listed, known)
         else:
             data = front_matter(list_parts(self.root), listed, known)
-        self._write_text(dataset_card.NAME, compose(data, body))
+        self._write_text(CARD, compose_card(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
         """The YAML and body of the card; nobody else writes it, so one that was damaged is made anew."""
-        path = self.root / dataset_card.NAME
+        path = self.root / CARD
         try:
-            return split(path.read_text("utf-8"))
+            return split_card(path.read_text("utf-8"))
         except (FileNotFoundError, UnicodeDecodeError, ValueError, yaml.YAMLError):
             return {}, _BEING_MADE
 
     def _sums(self) -> dict[str, str]:
-        path = self.root / checksums.NAME
-        return checksums.parse(path.read_text("utf-8")) if path.exists() else {}
+        path = self.root / CHECKSUMS
+        return parse_checksums(path.read_text("utf-8")) if path.exists() else {}
 
     def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
-        return self._write_text(checksums.NAME, checksums.render(known))
+        return self._write_text(CHECKSUMS, render_checksums(known))
 
     def _write_text(self, name: str, text: str) -> ReleasedFile:
         sha256, size = replace_file(self.root / name, partial(_write_text, text))
@@ -223,3 +244,38 @@ class LocalRelease(Engine):
 
 def _write_text(text: str, path: Path) -> None:
     path.write_text(text, "utf-8")
+
+
+@contextmanager
+def writing_shard(root: Path, shard: str) -> Iterator[None]:
+    """Say that `shard` of the release in `root` is being written; a process that is killed says so no longer."""
+    lock = _locks_folder(root) / f"{shard}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        yield
+
+
+def wait_for_writers(root: Path, seconds: float) -> bool:
+    """Wait until no shard is being written, for at most `seconds` each; whether one was."""
+    waited = False
+    for lock in sorted(_locks_folder(root).glob("*.lock")):
+        try:
+            with FileLock(lock, timeout=0):
+                continue
+        except Timeout:
+            waited = True
+        except OSError:
+            # Whoever may not write there cannot ask; a copy that is only read has no writers.
+            continue
+        try:
+            with FileLock(lock, timeout=seconds):
+                pass
+        except Timeout:
+            continue
+    return waited
+
+
+def _locks_folder(root: Path) -> Path:
+    """Beside the release, so that it is no part of it. A release may be called `.` by whoever is in its folder."""
+    whole = root.resolve()
+    return whole.parent / f"{whole.name}.locks"

@@ -10,10 +10,17 @@ from typing import Any
 from resources.errors import ConfigError, StoreError
 from resources.pages.corpus import Corpus
 from resources.printable import visible
-from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.release_manifest import DATA, Manifest
+from resources.release.files import (
+    CHECKSUMS,
+    DATA_PATH,
+    MANIFEST,
+    ReleaseManifest,
+    parse_checksums,
+    parse_manifest,
+    render_manifest,
+)
 from resources.release.local import TEXTS, LocalRelease
-from resources.release.published import require_ours_at
+from resources.release.remote import require_ours_at
 from resources.urls import is_url
 
 _STAGING = ".staging"
@@ -80,7 +87,7 @@ def require_ours(root: Path) -> None:
 def is_release(folder: Path) -> bool:
     """Whether the manifest of a folder says that a release wrote it."""
     try:
-        found: Any = json.loads((folder / release_manifest.NAME).read_bytes())
+        found: Any = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and isinstance(found.get("shards"), list) and isinstance(found.get("files"), dict)
@@ -89,7 +96,7 @@ def is_release(folder: Path) -> bool:
 def begin(folder: Path) -> None:
     """Make a new folder one of a release, so that what a kill leaves of it is known for ours."""
     folder.mkdir(parents=True)
-    (folder / release_manifest.NAME).write_text(release_manifest.render(Manifest([], {})), "utf-8")
+    (folder / MANIFEST).write_text(render_manifest(ReleaseManifest([], {})), "utf-8")
 
 
 def is_temporary(name: str) -> bool:
@@ -100,20 +107,20 @@ def is_temporary(name: str) -> bool:
 def _is_begun(folder: Path) -> bool:
     """Whether all files of a folder are named as those of a release, whose manifest comes last."""
     names = {path.relative_to(folder).as_posix() for path in _files(folder) if not is_temporary(path.name)}
-    data = {name for name in names if DATA.fullmatch(name)}
-    return bool(data or checksums.NAME in names) and names <= data | set(TEXTS)
+    data = {name for name in names if DATA_PATH.fullmatch(name)}
+    return bool(data or CHECKSUMS in names) and names <= data | set(TEXTS)
 
 
 def _unlisted(root: Path) -> Iterator[str]:
     """Data files of a release folder that neither its manifest nor its checksums list, though they are named so."""
     known: set[str] = set()
     with suppress(OSError, ValueError, StoreError):
-        known |= release_manifest.parse((root / release_manifest.NAME).read_bytes()).files.keys()
+        known |= parse_manifest((root / MANIFEST).read_bytes()).files.keys()
     with suppress(OSError, ValueError):
-        known |= checksums.parse((root / checksums.NAME).read_text("utf-8")).keys()
+        known |= parse_checksums((root / CHECKSUMS).read_text("utf-8")).keys()
     for path in _files(root / "data"):
         place = path.relative_to(root).as_posix()
-        if DATA.fullmatch(place) and place not in known:
+        if DATA_PATH.fullmatch(place) and place not in known:
             yield place
 
 

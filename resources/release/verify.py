@@ -1,37 +1,50 @@
-"""Whether a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
+"""Checks that a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.errors import HubError, StoreError
 from resources.files import file_sha256
 from resources.printable import visible
 from resources.release import loading
-from resources.release.card import dataset_card
-from resources.release.card.front_matter import split
-from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.joins import joins
-from resources.release.dataset.part_paths import CONFIGS, part_path
-from resources.release.dataset.release_manifest import DATA, Manifest
-from resources.release.dataset.released_files import Inventory, in_use, list_parts, waiting_lines
-from resources.release.hub.calls import insist
-from resources.release.local import TEXTS
+from resources.release.base import VECTORS
+from resources.release.card import CARD, split_card
+from resources.release.files import (
+    CHECKSUMS,
+    CONFIGS,
+    DATA_PATH,
+    FIGURE_CONFIGS,
+    MANIFEST,
+    Inventory,
+    ReleaseManifest,
+    list_parts,
+    loadable_parts,
+    parse_checksums,
+    parse_manifest,
+    part_path,
+    unloadable_lines,
+)
+from resources.release.hub_calls import call_hub
+from resources.release.local import TEXTS, wait_for_writers
 from resources.release.place import is_temporary
-from resources.release.published import PublishedRelease
-from resources.release.writers import wait
+from resources.release.remote import PublishedRelease
+from resources.states import MADE
 from resources.urls import is_url
 
 Item = TypeVar("Item")
 Count = Callable[[Path, Mapping[str, Sequence[str]]], loading.Counts]
 """By config, the rows that `datasets` gives of the shards that are named."""
 
-_HASHED = tuple(name for name in TEXTS if name != checksums.NAME)
+_HASHED = tuple(name for name in TEXTS if name != CHECKSUMS)
 _SHOWN = 200
 """Characters of what a library or a path says."""
 _LOOKS = 3
@@ -53,7 +66,11 @@ def verify(
         before = _description(folder)
         found = list(_problems(folder, shards, load, count))
         # Only a whole release has to fit: the shards of one run are written by nobody else.
-        if not found or shards is not None or not (wait(folder, _PATIENCE) or _description(folder) != before):
+        if (
+            not found
+            or shards is not None
+            or not (wait_for_writers(folder, _PATIENCE) or _description(folder) != before)
+        ):
             yield from found
             return
     yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
@@ -61,13 +78,11 @@ def verify(
 
 def unproved(folder: Path) -> list[str]:
     """What the checksums of a release say nothing of, a line each: those of an older version list data files alone."""
-    sums = _sums(folder) if (folder / checksums.NAME).is_file() else {}
+    sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
     left_out = [name for name in _HASHED if name not in sums]
     if len(left_out) < len(_HASHED) or not sums:
         return []
-    return [
-        f"{checksums.NAME} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"
-    ]
+    return [f"{CHECKSUMS} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"]
 
 
 def _description(folder: Path) -> list[str]:
@@ -80,12 +95,12 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         yield f"{', '.join(missing)} missing: {visible(str(folder), _SHOWN)} is no release, or was never finished"
         return
     try:
-        listed = release_manifest.parse((folder / release_manifest.NAME).read_bytes())
+        listed = parse_manifest((folder / MANIFEST).read_bytes())
         inventory = list_parts(folder)
     except StoreError as error:
         yield visible(str(error), _SHOWN)
         return
-    chosen = _Chosen(folder, inventory, listed, shards)
+    chosen = _ChosenShards(folder, inventory, listed, shards)
     # Joins are between columns, so those have to be right.
     broken = [*chosen.files(), *_texts(folder), *(_strangers(folder) if shards is None else ())] or list(
         chosen.schema()
@@ -95,7 +110,7 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         return
     if shards is None:
         yield from _lacking(listed)
-        yield from waiting_lines(inventory)
+        yield from unloadable_lines(inventory)
     yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
     if load:
         yield from _counts(folder, inventory, chosen.shards(), count)
@@ -108,26 +123,26 @@ def _texts(folder: Path) -> Iterator[str]:
         return
     for name in _HASHED:
         if name not in sums:
-            yield f"{checksums.NAME} has no hash of {name}"
+            yield f"{CHECKSUMS} has no hash of {name}"
         elif file_sha256(folder / name) != sums[name]:
-            yield f"{name} has another SHA-256 than {checksums.NAME} says"
+            yield f"{name} has another SHA-256 than {CHECKSUMS} says"
 
 
 def _strangers(folder: Path) -> Iterator[str]:
     """Files that no release has; those that git and the Hub's client keep beside one count as none."""
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder).as_posix()
-        is_known = place in TEXTS or DATA.fullmatch(place) or place == ".gitattributes"
+        is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
         if path.is_dir() or is_known or place.startswith((".git/", ".cache/huggingface/")) or is_temporary(path.name):
             continue
         yield f"{visible(place, _SHOWN)} is no file of a release: move it out"
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    return checksums.parse((folder / checksums.NAME).read_text("utf-8", "replace"))
+    return parse_checksums((folder / CHECKSUMS).read_text("utf-8", "replace"))
 
 
-def _lacking(listed: Manifest) -> Iterator[str]:
+def _lacking(listed: ReleaseManifest) -> Iterator[str]:
     if missing := listed.missing:
         yield (
             f"{len(missing)} of {len(listed.shards)} shards of the corpus are not in the release, {missing[0]} first: "
@@ -161,18 +176,18 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
         return snapshot_download(release, repo_type="dataset", revision=revision)
 
     try:
-        return Path(insist(download, release, lambda line: None))
+        return Path(call_hub(download, release, lambda line: None))
     except HubError as error:
         raise StoreError(f"{error}") from None
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _ChosenShards:
     """The shards of a release that are looked into."""
 
     folder: Path
     inventory: Inventory
-    listed: Manifest
+    listed: ReleaseManifest
     only: Collection[str] | None
 
     def files(self) -> Iterator[str]:
@@ -184,17 +199,17 @@ class _Chosen:
         listed = self._chosen(self.listed.files)
         there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
         if known != {path: file.sha256 for path, file in listed.items()}:
-            yield f"{checksums.NAME} and {release_manifest.NAME} do not list the same files and hashes"
+            yield f"{CHECKSUMS} and {MANIFEST} do not list the same files and hashes"
         for path in sorted(there.keys() - listed.keys()):
-            yield f"{path} is not listed in {release_manifest.NAME}"
+            yield f"{path} is not listed in {MANIFEST}"
         for path, file in sorted(listed.items()):
             if path not in there:
                 yield f"{path} is missing"
             elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
                 found = f"{there[path].rows} rows and {there[path].bytes} bytes"
-                yield f"{path} has {found}, {release_manifest.NAME} says {file.rows} and {file.bytes}"
+                yield f"{path} has {found}, {MANIFEST} says {file.rows} and {file.bytes}"
             elif file_sha256(self.folder / path) != file.sha256:
-                yield f"{path} has another SHA-256 than {checksums.NAME} says"
+                yield f"{path} has another SHA-256 than {CHECKSUMS} says"
         for shard in self.shards():
             for path in (part_path(config, shard) for config in CONFIGS):
                 if path not in there and path not in listed:
@@ -208,21 +223,21 @@ class _Chosen:
         from yaml import YAMLError
 
         try:
-            listed, _ = split((self.folder / dataset_card.NAME).read_text("utf-8"))
+            listed, _ = split_card((self.folder / CARD).read_text("utf-8"))
             infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
         except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-            yield f"{dataset_card.NAME} is not that of a release ({type(error).__name__})"
+            yield f"{CARD} is not that of a release ({type(error).__name__})"
             return
         for config, parts in self.inventory.items():
-            used = in_use(parts)
+            used = loadable_parts(parts)
             if used and config not in infos:
-                yield f"{dataset_card.NAME} does not list {config}"
+                yield f"{CARD} does not list {config}"
                 continue
             for part in (part for part in used if self._is_chosen(part.path)):
                 features = infos[config].features or Features()
                 stored = pq.read_schema(self.folder / part.path)
                 if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
-                    yield f"{part.path} does not have the columns that {dataset_card.NAME} says"
+                    yield f"{part.path} does not have the columns that {CARD} says"
 
     def shards(self) -> list[str]:
         released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)
@@ -234,14 +249,14 @@ class _Chosen:
         return {path: item for path, item in by_path.items() if self._is_chosen(path)}
 
     def _is_chosen(self, path: str) -> bool:
-        match = DATA.fullmatch(path)
+        match = DATA_PATH.fullmatch(path)
         return match is not None and (self.only is None or match["shard"] in self.only)
 
 
 def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
     """Read every config as a user does, and compare its rows with those that the files hold."""
     held = {
-        config: {part.shard: part.rows for part in in_use(parts) if part.shard in shards}
+        config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
         for config, parts in inventory.items()
     }
     for config, rows in count(folder, {config: list(parts) for config, parts in held.items() if parts}).items():
@@ -250,3 +265,128 @@ def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: 
             yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
         elif rows != owed:
             yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
+
+
+_NAMED, _ID_SHOWN = 3, 80
+"""Ids that a line names as examples, and how much of each."""
+_JPEG = b"\xff\xd8\xff"
+_PICTURES = 100
+"""Crops in memory at a time."""
+
+Regions = set[tuple[str, int]]
+
+
+def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
+    """What does not join in `shards`, a line each; only ids are read of the other shards.
+
+    A release that is not `complete` may have queries about pages that are still to come.
+    """
+    pages = Counter(_ids(folder, inventory, "pages", "page_id"))
+    yield from _named("pages has ids twice", (page for page, count in pages.items() if count > 1))
+    queries = set(_ids(folder, inventory, "queries", "query_id"))
+    for shard in shards:
+        of_shard = _ShardJoins(folder, shard)
+        yield from of_shard.vectors()
+        yield from of_shard.regions()
+        yield from of_shard.figures()
+        yield from of_shard.lineage()
+        yield from of_shard.qrels(queries, pages.keys() if complete else None)
+
+
+class _ShardJoins:
+    """The files of one shard."""
+
+    def __init__(self, folder: Path, shard: str) -> None:
+        self._folder = folder
+        self._shard = shard
+        self._pages = self._read("pages", ["page_id", "n_regions", "states"])
+        self._page_ids = self._pages["page_id"].to_pylist()
+
+    def vectors(self) -> Iterator[str]:
+        """A page has one vector where its state is ok or partial, and none where it is not."""
+        states = self._pages["states"].combine_chunks()
+        for config, asset in VECTORS.items():
+            ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
+            made = {page for page, state in ended if state in MADE}
+            found = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
+            twice = (page for page, count in found.items() if count > 1)
+            yield from self._problem(f"{config} has two vectors of pages", twice)
+            unknown = f"{config} has vectors of pages that are not there or were not made"
+            yield from self._problem(unknown, found.keys() - made)
+            yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
+
+    def regions(self) -> Iterator[str]:
+        """A page has the regions that it counts, and a crop is a picture of one of them."""
+        regions = self._read("regions", ["page_id", "index"])
+        found = Counter(regions["page_id"].to_pylist())
+        owed = dict(zip(self._page_ids, self._pages["n_regions"].to_pylist(), strict=True))
+        yield from self._problem("regions has regions of pages that are not there", found.keys() - owed.keys())
+        wrong = (page for page, count in owed.items() if (count or 0) != found[page])
+        yield from self._problem("regions has not as many as pages says", wrong)
+        yield from self._crops(set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True)))
+
+    def figures(self) -> Iterator[str]:
+        """A figure is a region of a page that is there, and comes once."""
+        for config in FIGURE_CONFIGS:
+            if not (self._folder / part_path(config, self._shard)).is_file():
+                continue
+            found = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
+            known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
+            yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
+            twice = (figure for figure, count in found.items() if count > 1)
+            yield from self._problem(f"{config} has figures twice", twice)
+
+    def lineage(self) -> Iterator[str]:
+        """It has a row for every page at every step, and for no other page."""
+        lineage = self._read("lineage", ["page_id", "asset"])
+        of_pages = lineage.filter(pc.field("page_id").is_valid())
+        pages = set(self._page_ids)
+        for asset in sorted(set(of_pages["asset"].to_pylist())):
+            found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
+            yield from self._problem(f"lineage lacks pages of {asset}", pages - found)
+            yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
+
+    def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
+        """A judgement is about a query and, where they are known, about a page that is there."""
+        qrels = self._read("qrels", ["query-id", "corpus-id"])
+        asked, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
+        yield from self._problem("qrels has queries that are not there", asked - set(queries))
+        if pages is not None:
+            yield from self._problem("qrels has pages that are not there", answers - set(pages))
+
+    def _crops(self, regions: Regions) -> Iterator[str]:
+        unknown: list[str] = []
+        damaged: list[str] = []
+        with pq.ParquetFile(self._folder / part_path("crops", self._shard)) as file:
+            for batch in file.iter_batches(batch_size=_PICTURES, columns=["page_id", "index", "path", "image"]):
+                for crop in batch.to_pylist():
+                    if (crop["page_id"], crop["index"]) not in regions:
+                        unknown.append(crop["path"])
+                    if not _is_picture(crop["image"]):
+                        damaged.append(crop["path"])
+        yield from self._problem("crops has pictures of regions that are not there", unknown)
+        yield from self._problem("crops has rows without a picture", damaged)
+
+    def _read(self, config: str, columns: list[str]) -> pa.Table:
+        return pq.read_table(self._folder / part_path(config, self._shard), columns=columns)
+
+    def _problem(self, problem: str, ids: Iterable[str]) -> Iterator[str]:
+        yield from _named(f"{self._shard}: {problem}", ids)
+
+
+def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterator[str]:
+    for part in inventory[config]:
+        yield from pq.read_table(folder / part.path, columns=[column])[column].to_pylist()
+
+
+def _is_picture(image: Mapping[str, Any] | None) -> bool:
+    """Whether a crop holds what crops are written as."""
+    return image is not None and (image["bytes"] or b"").startswith(_JPEG)
+
+
+def _named(problem: str, ids: Iterable[str]) -> Iterator[str]:
+    """One line with how many and the first few; none when there are none."""
+    found = sorted(ids)
+    if found:
+        first = ", ".join(visible(name, _ID_SHOWN) for name in found[:_NAMED])
+        yield f"{problem}: {len(found)} ({first}{', …' if len(found) > _NAMED else ''})"

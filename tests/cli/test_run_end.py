@@ -16,7 +16,7 @@ from resources.evaluation.benchmark import Benchmark, Sample
 from resources.evaluation.gold import PageText
 from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform, Prepared

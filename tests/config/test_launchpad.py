@@ -17,7 +17,7 @@ from resources.config.choices.pdf import Pdf
 from resources.config.engines import find_engines, load_engine
 from resources.config.settings import ROOT, read_settings
 from resources.pages.corpus import Corpus
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.resource import PROFILE_ONLY, ProfileOnly, Resource
 from resources.store.shard_store import ShardStore

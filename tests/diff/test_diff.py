@@ -16,10 +16,8 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.code_version import CodeVersion
 from resources.config.settings import load_settings
-from resources.diff.cosine_change import cosine_change
-from resources.diff.damage import NUMBER, Damage, damage
-from resources.diff.marks import marked
-from resources.diff.matching import iou, match
+from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
+from resources.diff.html import marked
 from resources.embedding.embeddings import Embedding
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import kopub
 from resources.errors import SourceError, StoreError
 from resources.pages.indexing import index
-from resources.release import replacing
-from resources.release.published import PublishedRelease, publish_to
+from resources.release import versions
+from resources.release.remote import PublishedRelease, publish_to
 from resources.release.verify import verify
 from resources.store.files import faults
 from resources.store.locks import objects as object_locks
@@ -210,7 +210,7 @@ def test_a_kill_at_any_step_leaves_the_folder_as_it_was_and_the_next_run_makes_i
     node.engines["release"] = node.release.model_copy(update={"title": "Other pages"})
     for step in ("_link", "_is_same", "put_in_place"):
         with monkeypatch.context() as patch:
-            patch.setattr(replacing, step, lambda *_: (_ for _ in ()).throw(Killed))
+            patch.setattr(versions, step, lambda *_: (_ for _ in ()).throw(Killed))
             with pytest.raises(Killed):
                 node.released(*SHARDS)
         assert contents(node.release.root) == before
@@ -222,16 +222,16 @@ def test_a_kill_at_any_step_leaves_the_folder_as_it_was_and_the_next_run_makes_i
 
 
 def test_two_renames_stand_in_where_names_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from resources.release import exchange
+    from resources.release import versions
 
-    monkeypatch.setattr(exchange, "_exchange", lambda *_: False)
+    monkeypatch.setattr(versions, "_exchange", lambda *_: False)
     for name, text in (("old", "1"), ("new", "2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").write_text(text)
-    exchange.put_in_place(tmp_path / "new", tmp_path / "old")
+    versions.put_in_place(tmp_path / "new", tmp_path / "old")
     assert contents(tmp_path) == {"old/a": b"2"}
     (tmp_path / "old").rename(tmp_path / "old.old")
-    exchange.recover(tmp_path / "old")
+    versions.recover(tmp_path / "old")
     assert contents(tmp_path) == {"old/a": b"2"}
 
 

@@ -9,10 +9,10 @@ from resources.config.settings import read_settings
 from resources.doctor.environment import examine
 from resources.errors import ConfigError, StoreError
 from resources.pages.corpus import Corpus
-from resources.release import replacing
 from resources.release.local import LocalRelease
 from resources.release.place import require_place
-from resources.release.published import publish_to
+from resources.release.remote import publish_to
+from resources.release.versions import replace_release, shutil
 from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
 
@@ -26,7 +26,7 @@ def replace(release: LocalRelease, *shards: str) -> None:
             shard: {path: sha256 for path, sha256 in staged.items() if path.endswith(f"/{shard}.parquet")}
             for shard in shards
         }
-    replacing.replace(release, about(*shards), files, lambda folder: None)
+    replace_release(release, about(*shards), files, lambda folder: None)
 
 
 def placed(folder: Path, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_folders_beside_it_that_have_the_names_of_its_own_are_refused(tmp_path: 
     with pytest.raises(ConfigError, match=f"papers{end} holds "):
         placed(tmp_path / "papers", tmp_path)
     with pytest.raises(StoreError, match=f"papers{end} holds "):
-        replacing.replace(LocalRelease(folder=str(tmp_path / "papers")), about("shard_00"), {}, lambda folder: None)
+        replace_release(LocalRelease(folder=str(tmp_path / "papers")), about("shard_00"), {}, lambda folder: None)
     assert contents(beside) == MINE
 
 
@@ -119,7 +119,7 @@ def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalRelease, "describe", kill)
-        patch.setattr(replacing.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(Killed):
             replace(release, "shard_00", "shard_01")
     assert (tmp_path / "r.new" / "thesis.txt").exists()

@@ -17,11 +17,10 @@ import pytest
 from resources.config.choices.gates import Gates
 from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
-from resources.release.card.licences import refusals
-from resources.release.dataset.part_paths import CONFIGS, part_path
-from resources.release.hub import difference
-from resources.release.hub.difference import Change, Difference, commits
-from resources.release.hub.repository import HubTarget
+from resources.release import hub as release_hub
+from resources.release.files import CONFIGS, part_path
+from resources.release.hub import Change, HubDifference, HubTarget, plan_commits
+from resources.release.licences import refusals
 from resources.retrieval import run_history
 from resources.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
@@ -379,7 +378,7 @@ def test_the_licence_of_the_release_is_that_of_its_card(tmp_path: Path, hub: Wri
 def test_a_shard_is_never_divided_between_commits(
     hub: WritableHub, corpus: ReleasedCorpus, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(difference, "FILES_PER_COMMIT", 10)
+    monkeypatch.setattr(release_hub, "FILES_PER_COMMIT", 10)
     corpus.push(REPO)
     shards = [{path.split("shard_")[1] for path in commit.sent if "shard_" in path} for commit in hub.commits[1:]]
     assert shards == [{"00.parquet"}, {"01.parquet"}, set()]
@@ -390,9 +389,9 @@ def test_a_shard_is_never_divided_between_commits(
 @pytest.mark.parametrize(("shards", "expected"), [(35, 1), (124, 1), (640, 6)])
 def test_commits_stay_few_and_bounded(shards: int, expected: int):
     paths = [part_path(config, f"shard_{at:02d}") for at in range(shards) for config in CONFIGS]
-    planned = commits(Difference(added=[Change(path, 1, None) for path in [*paths, *TEXTS]]))
+    planned = plan_commits(HubDifference(added=[Change(path, 1, None) for path in [*paths, *TEXTS]]))
     assert len(planned) == expected
-    assert all(len(sent) <= difference.FILES_PER_COMMIT for sent, _ in planned)
+    assert all(len(sent) <= release_hub.FILES_PER_COMMIT for sent, _ in planned)
 
 
 def test_a_tag_that_is_taken_is_found_out_before_anything_is_sent(hub: WritableHub, corpus: ReleasedCorpus):

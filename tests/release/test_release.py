@@ -21,11 +21,11 @@ from resources.config.choices.gates import Gates
 from resources.errors import StoreError
 from resources.release import local
 from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
-from resources.release.card.fitness import fitness
-from resources.release.card.licences import hub_licences
-from resources.release.dataset.parquet import write
-from resources.release.dataset.released_files import list_parts
+from resources.release.dataset import write_parquet
 from resources.release.export import export
+from resources.release.files import list_parts
+from resources.release.fitness import fitness
+from resources.release.licences import hub_licences
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.store.schemas import RETRIEVAL_SCORES
@@ -240,7 +240,7 @@ def test_files_are_made_for_the_viewer_and_for_streaming(tmp_path: Path):
 
 def test_a_row_group_of_long_texts_is_no_larger_than_a_viewer_reads(tmp_path: Path):
     table = pa.table({"text": ["글" * 100_000] * 600})
-    write(table, tmp_path / "long.parquet")
+    write_parquet(table, tmp_path / "long.parquet")
     written = pq.read_metadata(tmp_path / "long.parquet")
     assert [written.row_group(at).num_rows for at in range(written.num_row_groups)] == [334, 266]
 
@@ -291,9 +291,9 @@ def test_the_folder_loads_when_the_first_run_of_all_is_killed(tmp_path: Path, mo
     def killed(table: pa.Table, path: Path, images: object) -> None:
         if "crops" in path.parts:
             raise KeyboardInterrupt
-        write(table, path)
+        write_parquet(table, path)
 
-    monkeypatch.setattr(local, "write", killed)
+    monkeypatch.setattr(local, "write_parquet", killed)
     with pytest.raises(KeyboardInterrupt):
         LocalRelease(folder=str(tmp_path / "r")).publish("shard_00", page_tables(0))
     assert load(tmp_path / "r", "pages").num_rows == 3
@@ -328,10 +328,10 @@ def test_sums_are_right_also_after_a_run_that_was_killed(tmp_path: Path, monkeyp
     def killed(table: pa.Table, path: Path, images: object) -> None:
         if "text_embeddings" in path.parts:
             raise KeyboardInterrupt
-        write(table, path)
+        write_parquet(table, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local, "write", killed)
+        patch.setattr(local, "write_parquet", killed)
         with pytest.raises(KeyboardInterrupt):
             release.publish("shard_01", page_tables(1, pages=4))
     release.finish(about("shard_00", "shard_01"))
@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_release(tmp_path: Path, mo
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(local, "write", full)
+    monkeypatch.setattr(local, "write_parquet", full)
     with pytest.raises(StoreError, match="the disk is full"):
         release.publish("shard_00", page_tables(0, pages=2))
     after = contents(tmp_path / "r")

@@ -14,7 +14,7 @@ from kopub_assets.running.execution import range_tags
 from kopub_assets.running.launchpad import launchable
 from resources.config.choices.gates import Gates
 from resources.pages.corpus import Corpus
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.harness import QUIET, STANDARD, Platform, Prepared, failure

@@ -18,7 +18,7 @@ from resources.config.settings import load_settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from tests.doubles.hubs.writable_hub import WritableHub

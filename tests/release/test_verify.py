@@ -18,7 +18,7 @@ from huggingface_hub import DatasetCard, constants
 
 from resources.files import file_sha256
 from resources.release import local
-from resources.release.dataset.parquet import write
+from resources.release.dataset import write_parquet
 from resources.release.loading import count, count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import unproved, verify
@@ -233,13 +233,13 @@ def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, mo
     half, verified = Event(), Event()
 
     def slow(table: pa.Table, path: Path, images: object) -> None:
-        write(table, path)
+        write_parquet(table, path)
         if "regions" in path.parts:
             half.set()
             # As long as it takes the other to see what does not fit.
             verified.wait(1)
 
-    monkeypatch.setattr(local, "write", slow)
+    monkeypatch.setattr(local, "write_parquet", slow)
     run = Thread(target=LocalRelease(folder=str(folder)).publish, args=("shard_01", page_tables(1, pages=5)))
     run.start()
     assert half.wait(30)
@@ -253,7 +253,7 @@ def test_a_shard_that_a_run_was_killed_in_is_still_a_problem(folder: Path, monke
     def killed(table: pa.Table, path: Path, images: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local, "write", killed)
+    monkeypatch.setattr(local, "write_parquet", killed)
     with pytest.raises(KeyboardInterrupt):
         LocalRelease(folder=str(folder)).publish("shard_01", page_tables(1))
     assert list(verify(folder, load=False)) == ["SHA256SUMS and manifest.json do not list the same files and hashes"]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
-from resources.release.dataset.part_paths import part_path
+from resources.release.files import part_path
 from resources.states import MADE, State
 from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after
 

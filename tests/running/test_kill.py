@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from resources.release.dataset.part_paths import part_path
+from resources.release.files import part_path
 from resources.store.schemas import OCR_RESULTS
 from tests.support.harness import STANDARD, Platform
 from tests.support.processes import kill_child

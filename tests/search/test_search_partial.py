@@ -11,7 +11,7 @@ from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
 from resources.states import State

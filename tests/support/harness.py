@@ -26,7 +26,7 @@ from resources.config.settings import Settings
 from resources.figures.none import NoNotes
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
-from resources.release.hub.repository import HubTarget
+from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder

@@ -13,9 +13,9 @@ import yaml
 from PIL import Image
 
 from resources.release.base import ReleaseDescription, ReleaseInput
-from resources.release.hub.publishing import publish
-from resources.release.hub.repository import HubTarget, Pushed
+from resources.release.hub import HubPush, HubTarget
 from resources.release.local import LocalRelease
+from resources.release.publishing import publish
 from resources.retrieval import run_history
 from resources.store import schemas
 from resources.store.schemas import HF_RELEASE, RETRIEVAL_SCORES
@@ -177,7 +177,7 @@ class ReleasedCorpus:
             self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents
         )
 
-    def push(self, repo: str, tag: str | None = None, create: bool = False) -> Pushed:
+    def push(self, repo: str, tag: str | None = None, create: bool = False) -> HubPush:
         target = HubTarget(repo=repo, create=create)
         release = LocalRelease(folder=str(self.folder))
         return publish(self.about, release, target, self.store, tag, self.logged.append)

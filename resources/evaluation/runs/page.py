@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resources.diff.html import Picture, rendered
-from resources.diff.marks import marked
+from resources.diff.html import Picture, marked, rendered
 from resources.evaluation.aggregate import Change
 from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
 from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml

@@ -53,20 +53,20 @@ _KEEP_ATTRIBUTION = _ATTRIBUTION | _SHARE_ALIKE.keys() | _NO_COMMERCE | _NO_COMM
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LicenceTerms:
     """What a licence lets a release do: `under` are the licences that adaptations may be shared under."""
 
     kind: str
     under: frozenset[str]
 
 
-TERMS: Mapping[str, Terms] = {
-    **{name: Terms("dedicated to the public", _KEEP_ATTRIBUTION | _DEDICATED) for name in _DEDICATED},
-    **{name: Terms("attribution", _KEEP_ATTRIBUTION) for name in _ATTRIBUTION},
-    **{name: Terms("share-alike", under) for name, under in _SHARE_ALIKE.items()},
-    **{name: Terms("not for commerce", _NO_COMMERCE | _NO_COMMERCE_SHARE_ALIKE) for name in _NO_COMMERCE},
-    **{name: Terms("share-alike, not for commerce", frozenset({name})) for name in _NO_COMMERCE_SHARE_ALIKE},
-    **{name: Terms("no derivatives", frozenset()) for name in _NO_DERIVATIVES},
+TERMS: Mapping[str, LicenceTerms] = {
+    **{name: LicenceTerms("dedicated to the public", _KEEP_ATTRIBUTION | _DEDICATED) for name in _DEDICATED},
+    **{name: LicenceTerms("attribution", _KEEP_ATTRIBUTION) for name in _ATTRIBUTION},
+    **{name: LicenceTerms("share-alike", under) for name, under in _SHARE_ALIKE.items()},
+    **{name: LicenceTerms("not for commerce", _NO_COMMERCE | _NO_COMMERCE_SHARE_ALIKE) for name in _NO_COMMERCE},
+    **{name: LicenceTerms("share-alike, not for commerce", frozenset({name})) for name in _NO_COMMERCE_SHARE_ALIKE},
+    **{name: LicenceTerms("no derivatives", frozenset()) for name in _NO_DERIVATIVES},
 }
 
 _NOT_ON_THE_HUB = frozenset({"kogl-1", "kogl-2", "kogl-3", "kogl-4"})

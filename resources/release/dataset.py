@@ -1,17 +1,20 @@
-"""A shard's tables as they are published: one dataset config each. Pure.
+"""Builds the configs of a shard from its tables and writes them as Parquet files.
 
 Row order is page order, and nothing but the tables decides a value, so equal tables give equal
 files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and mteb read.
 """
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.layout.regions import Task
@@ -19,8 +22,9 @@ from resources.printable import without_paths
 from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import read_regions
 from resources.recognition.readings import Origin
-from resources.release.base import PAGE_ASSETS, ReleaseInput
-from resources.release.dataset import features
+from resources.release import features
+from resources.release.base import PAGE_ASSETS, PageImages, ReleaseInput
+from resources.release.files import SUMMARY
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
@@ -31,8 +35,6 @@ from resources.texts.text_quality import doubtful
 if TYPE_CHECKING:
     from datasets import Features
 
-SUMMARY = b"kopub.summary"
-"""Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
 PICTURES_PER_GROUP = 100
 """A row group is read whole by the Hub's viewer, which takes up to 300 MB; a crop is rarely over 1 MB."""
@@ -54,7 +56,7 @@ _SAID = {
 Row = dict[str, Any]
 
 
-def build(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[str, pa.Table]:
+def build_configs(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[str, pa.Table]:
     """The tables of one shard by config, with the features that `datasets` reads in their metadata.
 
     Embedding tables hold the rows that have a vector; `pages` says what became of the others. With
@@ -295,3 +297,54 @@ def _made(lineage: pa.Table) -> list[list[Any]]:
     columns = ("asset", "engine", "model", "revision", "parameters", "versions")
     named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
     return [[*by, rows] for by, rows in Counter(named).items()]
+
+
+_ROWS_PER_GROUP = 1000
+_BYTES_PER_GROUP = 100_000_000
+"""The Hub's viewer reads a group whole: its advice is 100 to 300 MB, and the writer holds one in memory."""
+
+
+def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
+    """Write a table: content-defined chunks, so that a changed page moves few bytes, and a page index.
+
+    With `images` the column `image` is filled, one row group at a time. Raises `StoreError` when
+    an image is not the one that the page was made from.
+    """
+    # A row group of no rows is an error to `datasets`, so an empty table is written without one.
+    with pq.ParquetWriter(
+        path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
+    ) as writer:
+        if images is not None:
+            for group in _filled(table, images):
+                writer.write_table(group)
+        elif table.num_rows:
+            most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
+            writer.write_table(table, row_group_size=min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1))
+
+
+def _filled(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
+    """The table in row groups, each with its page images."""
+    known = table.select(["page_id", "sha256"]).to_pylist()
+    group: list[dict[str, object] | None] = []
+    start = size = 0
+    for row, page in enumerate(known):
+        data = images(page["page_id"])
+        if data is None:
+            group.append(None)
+        else:
+            if hashlib.sha256(data).hexdigest() != page["sha256"]:
+                raise StoreError(
+                    f"the image of {page['page_id']} changed since raw_pages was made: materialize it again"
+                )
+            group.append({"bytes": data, "path": None})
+            size += len(data)
+        if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP:
+            yield _with_images(table.slice(start, len(group)), group)
+            start, size, group = row + 1, 0, []
+    if group:
+        yield _with_images(table.slice(start), group)
+
+
+def _with_images(pages: pa.Table, group: Sequence[dict[str, object] | None]) -> pa.Table:
+    column = pages.schema.get_field_index("image")
+    return pages.set_column(column, pages.schema.field(column), pa.array(group, pages.schema.field(column).type))

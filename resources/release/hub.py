@@ -7,7 +7,7 @@ first, to where no reader looks, and `create_commit` then names them all at once
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,172 @@ from pydantic import Field
 
 from resources.errors import HubError, StoreError
 from resources.files import file_sha256
-from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.release_manifest import Manifest
-from resources.release.hub.calls import Moved, insist
-from resources.release.hub.difference import Difference, LocalFile, RemoteFile, commits, difference
+from resources.release.files import (
+    CHECKSUMS,
+    DATA_PATH,
+    MANIFEST,
+    ReleaseManifest,
+    bytes_sha256,
+    data_checksums,
+    git_blob,
+    parse_checksums,
+    parse_manifest,
+)
+from resources.release.hub_calls import ReleaseChanged, call_hub
+from resources.release.local import TEXTS
 from resources.resource import ProfileOnly, Resource
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi
+
+
+FILES_PER_COMMIT = 1000
+"""As many as the Hub's own client puts into one commit; a shard has eight."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of the folder; `content` of the ones that describe it, `file` of the others."""
+
+    path: str
+    sha256: str
+    size: int
+    rows: int | None
+    file: Path
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of the repository. Its `sha256` where it lies in large file storage, else the hash of its git blob."""
+
+    path: str
+    size: int
+    sha256: str | None
+    git_blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file that is added, changed or removed: size and rows are those it will have, or had; None when unknown."""
+
+    path: str
+    size: int
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HubDifference:
+    """What a repository lacks, has otherwise and has too much, in the order of the paths."""
+
+    added: Sequence[Change] = field(default_factory=list)
+    changed: Sequence[Change] = field(default_factory=list)
+    removed: Sequence[Change] = field(default_factory=list)
+
+    @property
+    def files(self) -> int:
+        return len(self.added) + len(self.changed) + len(self.removed)
+
+    @property
+    def bytes(self) -> int:
+        """To be sent at most; large file storage takes only what it has not."""
+        return sum(change.size for change in (*self.added, *self.changed))
+
+    def lines(self) -> Iterator[str]:
+        """For a person: each file, then the sums."""
+        kinds = (("+", "added", self.added), ("~", "changed", self.changed), ("-", "removed", self.removed))
+        for sign, _, changes in kinds:
+            for change in changes:
+                rows = "" if change.rows is None else f", {change.rows:,} rows"
+                yield f"{sign} {change.path} ({change.size:,} bytes{rows})"
+        for _, name, changes in kinds:
+            rows = sum(change.rows or 0 for change in changes)
+            size = sum(change.size for change in changes)
+            yield f"{len(changes)} files {name}: {size:,} bytes, {rows:,} rows"
+
+
+def local_files(folder: Path) -> dict[str, LocalFile]:
+    """The files of a release by path, as its lists have them. Raises `StoreError` when the lists do not agree."""
+    texts = {name: _read(folder, name) for name in TEXTS}
+    known, listed = (
+        data_checksums(parse_checksums(texts[CHECKSUMS].decode())),
+        parse_manifest(texts[MANIFEST]),
+    )
+    if known != {path: file.sha256 for path, file in listed.files.items()}:
+        raise StoreError(f"{folder} is being written by another run, or one was killed: materialize hf_release again")
+    data = {
+        path: LocalFile(path, file.sha256, file.bytes, file.rows, folder / path) for path, file in listed.files.items()
+    }
+    described = {
+        name: LocalFile(name, bytes_sha256(content), len(content), None, folder / name, content)
+        for name, content in texts.items()
+    }
+    return data | described
+
+
+def difference(
+    local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], before: ReleaseManifest | None = None
+) -> HubDifference:
+    """What has to change in `remote` to be `local`; `before` is its manifest, which knows the rows of what goes.
+
+    Files that no release writes are left alone.
+    """
+    rows = {path: file.rows for path, file in before.files.items()} if before else {}
+    gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
+    return HubDifference(
+        added=[_change(local[path]) for path in sorted(local) if path not in remote],
+        changed=[
+            _change(local[path])
+            for path in sorted(local)
+            if path in remote and not have_same_bytes(local[path], remote[path])
+        ],
+        removed=[Change(path, remote[path].size, rows.get(path)) for path in gone],
+    )
+
+
+def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
+    """Whether both hold the same bytes, by their hashes."""
+    if local.size != remote.size:
+        return False
+    if remote.sha256 is not None:
+        return local.sha256 == remote.sha256
+    content = local.file.read_bytes() if local.content is None else local.content
+    return git_blob(content) == remote.git_blob
+
+
+def plan_commits(found: HubDifference) -> list[tuple[list[str], list[str]]]:
+    """The paths to send and to remove in each commit.
+
+    A shard is never divided between two. What describes the release is in the last one, with all
+    that is removed: until then the repository describes what it had.
+    """
+    sent = [change.path for change in (*found.added, *found.changed)]
+    removed = [change.path for change in found.removed]
+    by_shard: dict[str, list[str]] = {}
+    last = [path for path in sent if not DATA_PATH.fullmatch(path)]
+    for path in sorted(sent):
+        if match := DATA_PATH.fullmatch(path):
+            by_shard.setdefault(match["shard"], []).append(path)
+    groups: list[list[str]] = [[]]
+    for paths in by_shard.values():
+        if groups[-1] and len(groups[-1]) + len(paths) > FILES_PER_COMMIT:
+            groups.append([])
+        groups[-1] += paths
+    if len(groups[-1]) + len(last) + len(removed) > FILES_PER_COMMIT and groups[-1]:
+        groups.append([])
+    return [(group, []) for group in groups[:-1]] + [([*groups[-1], *last], removed)]
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except OSError:
+        raise StoreError(f"{folder} has no {name}: materialize hf_release first") from None
+
+
+def _change(file: LocalFile) -> Change:
+    return Change(file.path, file.size, file.rows)
+
 
 _FILES_PER_UPLOAD = 256
 """Files that the client asks the Hub about in one request."""
@@ -34,13 +192,13 @@ Files = Mapping[str, LocalFile]
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class HubPush:
     """What a push came to. `difference` is what it found to do, `commit` what the repository is at now."""
 
     repo: str
     commit: str
     url: str
-    difference: Difference
+    difference: HubDifference
     tag: str | None
 
 
@@ -56,17 +214,17 @@ class HubTarget(Resource):
     branch: str = Field(default="main", min_length=1, description="Branch that commits go to.")
     create: bool = Field(default=False, description="Make the repository, as a private one, when it is missing.")
 
-    def difference(self, files: Files, log: Log) -> Difference:
+    def difference(self, files: Files, log: Log) -> HubDifference:
         """What a push of `files` would change; nothing is sent. Raises `HubError`."""
         self.require_repo()
 
-        def look() -> Difference:
+        def look() -> HubDifference:
             head = self._head(create=False)
             return self._difference(files, head)
 
-        return insist(look, self.repo, log)
+        return call_hub(look, self.repo, log)
 
-    def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> Pushed:
+    def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> HubPush:
         """Make the repository hold what `read` says the release is, check that it does, and then tag it.
 
         `name` is the tag of such files, None for none. `read` is asked again when the files change
@@ -74,7 +232,7 @@ class HubTarget(Resource):
         has is not sent again. Raises `HubError`.
         """
         self.require_repo()
-        found: list[Difference] = []
+        found: list[HubDifference] = []
 
         def send() -> tuple[str, Files]:
             files = read()
@@ -89,13 +247,13 @@ class HubTarget(Resource):
                 head = self._send(files, todo, head, summary, log)
             return head, files
 
-        commit, files = insist(send, self.repo, log)
-        insist(lambda: self._verify(files, commit), self.repo, log)
+        commit, files = call_hub(send, self.repo, log)
+        call_hub(lambda: self._verify(files, commit), self.repo, log)
         tag = name(files)
         if tag is not None:
-            insist(lambda: self._tag(tag, commit), self.repo, log)
+            call_hub(lambda: self._tag(tag, commit), self.repo, log)
         url = f"{self._api.endpoint}/datasets/{self.repo}/commit/{commit}"
-        return Pushed(self.repo, commit, url, found[0], tag)
+        return HubPush(self.repo, commit, url, found[0], tag)
 
     @property
     def _api(self) -> "HfApi":
@@ -137,22 +295,22 @@ class HubTarget(Resource):
             if isinstance(entry, RepoFile)
         }
 
-    def _difference(self, files: Files, commit: str) -> Difference:
+    def _difference(self, files: Files, commit: str) -> HubDifference:
         remote = self._tree(commit)
         found = difference(files, remote)
-        if not found.removed or release_manifest.NAME not in remote:
+        if not found.removed or MANIFEST not in remote:
             return found
         return difference(files, remote, self._manifest(commit))
 
-    def _manifest(self, commit: str) -> Manifest | None:
+    def _manifest(self, commit: str) -> ReleaseManifest | None:
         """The manifest that lies in the repository; None when no release wrote it."""
-        path = self._api.hf_hub_download(self.repo, release_manifest.NAME, repo_type="dataset", revision=commit)
+        path = self._api.hf_hub_download(self.repo, MANIFEST, repo_type="dataset", revision=commit)
         try:
-            return release_manifest.parse(Path(path).read_bytes())
+            return parse_manifest(Path(path).read_bytes())
         except StoreError:
             return None
 
-    def _send(self, files: Files, todo: Difference, head: str, summary: str, log: Log) -> str:
+    def _send(self, files: Files, todo: HubDifference, head: str, summary: str, log: Log) -> str:
         """Send the files, then commit them; the commit the branch is at afterwards."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -171,7 +329,7 @@ class HubTarget(Resource):
                 raise
             sent += sum(files[path].size for path in group)
             log(f"{self.repo}: {sent:,} of {todo.bytes:,} bytes are there")
-        for sending, removing in commits(todo):
+        for sending, removing in plan_commits(todo):
             done = self._api.create_commit(
                 self.repo,
                 [*(added[path] for path in sending), *(CommitOperationDelete(path) for path in removing)],
@@ -220,8 +378,8 @@ def _taken(repo: str, tag: str, commit: str) -> str:
 def _require(changed: Iterable[str]) -> None:
     """Raise `Moved` for the first of the files that are not what the release says."""
     if (path := next(iter(changed), None)) is not None:
-        raise Moved(
-            f"{path} is not the file that {checksums.NAME} lists: another run replaced it, or see `kopub verify`"
+        raise ReleaseChanged(
+            f"{path} is not the file that {CHECKSUMS} lists: another run replaced it, or see `kopub verify`"
         )
 
 

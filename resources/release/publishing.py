@@ -5,12 +5,9 @@ from contextlib import suppress
 
 from resources.errors import GateClosed, StoreError
 from resources.release.base import RELEASE, ReleaseDescription
-from resources.release.card.fitness import Fitness, fitness
-from resources.release.dataset import checksums
-from resources.release.dataset.release_manifest import DATA
-from resources.release.dataset.released_files import list_parts
-from resources.release.hub.difference import LocalFile, local_files
-from resources.release.hub.repository import HubTarget, Pushed
+from resources.release.files import DATA_PATH, bytes_sha256, list_parts, render_checksums
+from resources.release.fitness import Fitness, fitness
+from resources.release.hub import HubPush, HubTarget, LocalFile, local_files
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
 
@@ -22,7 +19,7 @@ Log = Callable[[str], None]
 
 def publish(
     about: ReleaseDescription, release: LocalRelease, hub: HubTarget, store: ShardStore, tag: str | None, log: Log
-) -> Pushed:
+) -> HubPush:
     """Push the release folder to the repository, if it is whole and fit, and tag it.
 
     A release that lacks shards of the corpus is pushed and gets no tag; without `tag` the name is
@@ -42,7 +39,7 @@ def publish(
                 f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
             )
         # The card counts too: one that says something else is another release.
-        return None if missing else tag or f"release-{_digest(files)}"
+        return None if missing else tag or f"release-{_release_digest(files)}"
 
     hub.require_repo()
     files = read()
@@ -88,14 +85,14 @@ def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
         raise GateClosed(f"not published: {'; '.join(closed)}")
 
 
-def _digest(files: Mapping[str, LocalFile]) -> str:
-    return checksums.of_bytes(checksums.render({path: file.sha256 for path, file in files.items()}).encode())[:12]
+def _release_digest(files: Mapping[str, LocalFile]) -> str:
+    return bytes_sha256(render_checksums({path: file.sha256 for path, file in files.items()}).encode())[:12]
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
     """SHA-256 by path of the data files of each shard."""
     found: dict[str, dict[str, str]] = {}
     for path, file in files.items():
-        if match := DATA.fullmatch(path):
+        if match := DATA_PATH.fullmatch(path):
             found.setdefault(match["shard"], {})[path] = file.sha256
     return found

@@ -16,6 +16,7 @@ from resources.printable import visible
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
+
 Result = TypeVar("Result")
 
 _ATTEMPTS = 6
@@ -40,11 +41,11 @@ _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
 
 
-class Moved(KopubError):
+class ReleaseChanged(KopubError):
     """The release changed on the disk while it was being sent; a second look is all it takes."""
 
 
-def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) -> Result:
+def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) -> Result:
     """`work()`, again after trouble that passes: a refused commit, a limit, a server or a line that failed.
 
     Each time it has to look at the repository anew and do only what is left. Waits as long as the
@@ -55,12 +56,12 @@ def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) ->
     def say(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         pause = state.next_action.sleep if state.next_action else 0.0
-        log(f"{explain(error, repo).removesuffix('; run it again')}; trying again in {pause:.0f} s")
+        log(f"{explain_hub_error(error, repo).removesuffix('; run it again')}; trying again in {pause:.0f} s")
 
     retrying = Retrying(
         stop=stop_after_attempt(_ATTEMPTS),
         wait=_pause,
-        retry=retry_if_exception(_passes),
+        retry=retry_if_exception(_is_transient),
         before_sleep=say,
         reraise=True,
     )
@@ -71,10 +72,10 @@ def insist(work: Callable[[], Result], repo: str, log: Callable[[str], None]) ->
         raise
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
         # Not chained: what a client raises can hold signed addresses and headers.
-        raise HubError(explain(error, repo)) from None
+        raise HubError(explain_hub_error(error, repo)) from None
 
 
-def explain(error: BaseException | None, repo: str) -> str:
+def explain_hub_error(error: BaseException | None, repo: str) -> str:
     """What went wrong with the repository, and what to do, on one line."""
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -111,7 +112,7 @@ def _refused(error: "HfHubHTTPError", said: str, repo: str) -> str:
     return known.get(status, f"the Hub answered {status} ({said}); what was sent stays, run it again")
 
 
-def _passes(error: BaseException | None) -> bool:
+def _is_transient(error: BaseException | None) -> bool:
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -120,7 +121,7 @@ def _passes(error: BaseException | None) -> bool:
         status = error.response.status_code
         passes = status in _AGAIN or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in _FULL_STATUS)
         return passes and (_asked(error) or 0.0) <= _LONGEST_WAIT
-    return isinstance(error, (Moved, httpx2.TransportError))
+    return isinstance(error, (ReleaseChanged, httpx2.TransportError))
 
 
 def _pause(state: RetryCallState) -> float:

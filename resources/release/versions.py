@@ -1,8 +1,11 @@
 """Replaces the release folder of this machine whole: readers, and a kill, find the old one or the new."""
 
+import ctypes
+import errno
 import filecmp
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +13,7 @@ from pathlib import Path
 from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.release.base import ReleaseDescription
-from resources.release.dataset.release_manifest import DATA
-from resources.release.exchange import put_in_place, recover
+from resources.release.files import DATA_PATH
 from resources.release.local import TEXTS, LocalRelease
 from resources.release.place import begin, is_release, is_temporary, require_ours
 
@@ -22,22 +24,22 @@ Check = Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class AvailableShards:
     """What this machine has: the shards whose files are those of the tables, and those with older files."""
 
     current: list[str]
     older: list[str]
 
 
-def on_this_machine(release: LocalRelease, files: Files) -> Shards:
+def available_shards(release: LocalRelease, files: Files) -> AvailableShards:
     """Which shards the release and what is staged for it can give."""
     with release.settled() as released, release.staged.settled() as staged:
         current = [shard for shard, of in files.items() if _has(of, staged, released)]
-    older = {match["shard"] for path in released if (match := DATA.fullmatch(path))} - set(current)
-    return Shards(current, sorted(older))
+    older = {match["shard"] for path in released if (match := DATA_PATH.fullmatch(path))} - set(current)
+    return AvailableShards(current, sorted(older))
 
 
-def replace(release: LocalRelease, about: ReleaseDescription, files: Files, check: Check) -> None:
+def replace_release(release: LocalRelease, about: ReleaseDescription, files: Files, check: Check) -> None:
     """Make the release anew, of the files of the tables as far as this machine has them, and put it in place.
 
     A shard whose new files are not there keeps those of the release before. Files that no release wrote stay. Raises
@@ -95,7 +97,7 @@ def _linked(
 
 
 def _of_shard(shard: str, sums: Mapping[str, str]) -> dict[str, str]:
-    return {path: sha256 for path, sha256 in sums.items() if (of := DATA.fullmatch(path)) and of["shard"] == shard}
+    return {path: sha256 for path, sha256 in sums.items() if (of := DATA_PATH.fullmatch(path)) and of["shard"] == shard}
 
 
 def _has(wanted: Mapping[str, str], *sums: Mapping[str, str]) -> bool:
@@ -106,7 +108,7 @@ def _foreign(root: Path) -> Iterator[str]:
     """Files of a release folder that no release wrote."""
     for path in root.rglob("*") if root.is_dir() else ():
         place = path.relative_to(root).as_posix()
-        is_ours = place in TEXTS or DATA.fullmatch(place) or is_temporary(path.name)
+        is_ours = place in TEXTS or DATA_PATH.fullmatch(place) or is_temporary(path.name)
         if not is_ours and (path.is_symlink() or not path.is_dir()):
             yield place
 
@@ -131,3 +133,51 @@ def _is_same(new: Path, old: Path) -> bool:
         }
 
     return old.is_dir() and listed(new) == listed(old)
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def put_in_place(new: Path, place: Path) -> None:
+    """Give the folder `new` the name `place`; what had it is removed. Both lie in one folder. Raises `OSError`.
+
+    Where the system cannot exchange two names, there is none for the moment between two renames: `recover` brings back
+    the old folder after a kill.
+    """
+    if not place.exists():
+        new.rename(place)
+    elif _exchange(new, place):
+        shutil.rmtree(new)
+    else:
+        old = _old(place)
+        place.rename(old)
+        new.rename(place)
+        shutil.rmtree(old)
+
+
+def recover(place: Path) -> None:
+    """Undo what a kill left half done."""
+    old = _old(place)
+    if old.exists() and not place.exists():
+        old.rename(place)
+    elif old.exists():
+        shutil.rmtree(old)
+
+
+def _old(place: Path) -> Path:
+    return place.with_name(f"{place.name}.old")
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; false where the system or the file system has no way to."""
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    if library.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))

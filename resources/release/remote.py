@@ -16,9 +16,8 @@ from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.parallel import bounded_map
 from resources.printable import visible
-from resources.release.dataset import checksums, release_manifest
-from resources.release.dataset.release_manifest import DATA, Manifest
-from resources.release.hub.difference import LocalFile, local_files
+from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
+from resources.release.hub import LocalFile, local_files
 from resources.release.local import TEXTS
 from resources.store.files.faults import patiently, told
 from resources.store.files.objects import Objects
@@ -47,14 +46,14 @@ class PublishedRelease:
         """The release that is published at a URL, or a copy of a release folder there. Raises `StoreError`."""
         url = url.rstrip("/")
         objects, root = Objects.at(url)
-        named = _named(objects, root)
-        if named is None and not objects.has(f"{root}/{release_manifest.NAME}"):
+        named = _current_folder(objects, root)
+        if named is None and not objects.has(f"{root}/{MANIFEST}"):
             raise StoreError(f"there is no release at {url}: correct the URL, or release to it")
         return cls(url, url if named is None else f"{url}/{named}")
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ReleaseManifest:
         """What the release holds. Raises `StoreError`."""
-        return release_manifest.parse(self._get(release_manifest.NAME))
+        return parse_manifest(self._get(MANIFEST))
 
     def download(self, folder: Path) -> None:
         """Bring all files into a folder, also those that no release has. Raises `StoreError`."""
@@ -90,7 +89,7 @@ class PublishedRelease:
 def require_ours_at(url: str) -> None:
     """Raise `StoreError` where anything else than releases lies at a URL."""
     objects, root = Objects.at(url)
-    if _named(objects, root) is not None or objects.has(f"{root}/{release_manifest.NAME}"):
+    if _current_folder(objects, root) is not None or objects.has(f"{root}/{MANIFEST}"):
         return
     for path in objects.below(root):
         if not _OURS.match(path.removeprefix(f"{root}/")):
@@ -107,14 +106,14 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
     """
     require_ours_at(url)
     url, files = url.rstrip("/"), local_files(folder)
-    missing = release_manifest.parse(files[release_manifest.NAME].content or b"").missing
+    missing = parse_manifest(files[MANIFEST].content or b"").missing
     if missing:
         log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
         return None
     objects, root = Objects.at(url)
-    version = checksums.of_bytes(checksums.render({path: file.sha256 for path, file in files.items()}).encode())[:16]
+    version = bytes_sha256(render_checksums({path: file.sha256 for path, file in files.items()}).encode())[:16]
     with _alone(objects, root, url) as confirm:
-        before, now = _named(objects, root), f"{VERSIONS}/{version}"
+        before, now = _current_folder(objects, root), f"{VERSIONS}/{version}"
         if before == now:
             return f"{url}/{now}"
         sent = _send(objects, root, files, now, before)
@@ -137,7 +136,7 @@ def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]
         held.release(name)
 
 
-def _named(objects: Objects, root: str) -> str | None:
+def _current_folder(objects: Objects, root: str) -> str | None:
     """The folder that is published now, relative to the URL."""
     try:
         return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
@@ -181,10 +180,7 @@ def _sizes(objects: Objects, folder: str) -> dict[str, int]:
 def _hashes(objects: Objects, folder: str) -> dict[str, str]:
     """SHA-256 by path of the files of a published release."""
     try:
-        return {
-            path: file.sha256
-            for path, file in release_manifest.parse(objects.get(f"{folder}/{release_manifest.NAME}")).files.items()
-        }
+        return {path: file.sha256 for path, file in parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files.items()}
     except (FileNotFoundError, StoreError):
         return {}
 
@@ -196,6 +192,6 @@ def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
     for path in objects.below(f"{root}/{VERSIONS}"):
         file = _OURS.match(path.removeprefix(f"{root}/"))
         rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
-        if (rest in TEXTS or DATA.fullmatch(rest)) and not path.startswith(folders):
+        if (rest in TEXTS or DATA_PATH.fullmatch(rest)) and not path.startswith(folders):
             for_removal.append(path)
     objects.remove_all(for_removal)

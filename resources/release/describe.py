@@ -1,17 +1,21 @@
-"""Gathers what a release says of itself from the platform's settings and store."""
+"""Gathers what a release says of itself from the platform's settings, store and scores."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
 from resources.config.choices.gates import Gates
 from resources.engine import Engine
+from resources.evaluation.runs.comparison import significant_drops as significant_reading_drops
+from resources.evaluation.runs.guards import guards, verdict
+from resources.evaluation.runs.run_history import HISTORY as READING_HISTORY
 from resources.pages.corpus import Corpus
 from resources.release.base import ReleaseDescription
-from resources.release.card.reading import reading_scores
 from resources.release.local import LocalRelease
 from resources.retrieval.comparison import significant_drops
 from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
+from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.records import self_tests
 from resources.store.shard_store import ShardStore
@@ -75,3 +79,48 @@ def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, 
         return None, []
     scores = store.read(SCORES, ALL)
     return scores, significant_drops(scores)
+
+
+_READERS = (TABLES.readings.name, TABLES.texts.name)
+"""The assets whose engines and versions must be those that were evaluated; a benchmark may give its own layout."""
+
+
+def reading_scores(
+    corpus: Corpus, store: ShardStore, gates: Gates, profile: str, released: Contents
+) -> tuple[list[pa.Table], list[str]]:
+    """The scores of the corpus' own known answers and of the benchmarks that guard it, and the problems.
+
+    `released` is what the release was made from. Scores of other readings are left out, and said to be missing.
+    """
+    found: list[pa.Table] = []
+    problems: list[str] = []
+    if corpus.gold is not None and store.has(OCR_SCORES.name, ALL):
+        if unmeasured := READING_HISTORY.unmeasured(store, released):
+            problems.append(
+                f"reading was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+                f"materialize {OCR_SCORES}"
+            )
+        else:
+            found.append(store.read(OCR_SCORES.name, ALL))
+            problems += significant_reading_drops(found[-1])
+    for asked in guards(gates.benchmarks, gates.benchmark_samples):
+        guard = asked.store(Path(corpus.home), profile)
+        said = verdict(guard)
+        if said is None or _other_reader(store, released, guard):
+            problems.append(f"the benchmark {asked.benchmark} was not read by what made this release: {asked.command}")
+            continue
+        found.append(said.scores)
+        problems += said.closed
+    return found, problems
+
+
+def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:
+    """Whether a released shard was read by other engines than the benchmark."""
+    return any(
+        _made_with(store, asset, shards) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
+    )
+
+
+def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:
+    tables = FooterCache(store).tables(asset)
+    return {tables[shard].made_with for shard in shards if shard in tables}

@@ -1,4 +1,4 @@
-"""The features of every config, as `datasets` and the Hub's viewer read them. Pure."""
+"""The features of every config, as `datasets` and the Hub's viewer read them."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any

@@ -1,11 +1,11 @@
-"""Whether a release is fit for others: what it lost, how well it is found, and what its sources permit. Pure."""
+"""Decides whether a release is fit for others: what it lost, how well it is found, what its sources permit."""
 
 from dataclasses import dataclass
 
 from resources.printable import visible
 from resources.release.base import ReleaseDescription
-from resources.release.card.licences import refusals
-from resources.release.dataset.released_files import Inventory, licences, waiting_lines
+from resources.release.files import Inventory, licences, unloadable_lines
+from resources.release.licences import refusals
 from resources.states import LOST
 
 FEW = 3
@@ -65,7 +65,7 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
     engines, retrieval, reading = about.engine_problems, about.retrieval_problems, about.reading_problems
-    problems = (*quality, *waiting_lines(inventory), *engines, *retrieval, *reading)
+    problems = (*quality, *unloadable_lines(inventory), *engines, *retrieval, *reading)
     return Fitness(
         quality=[visible(line, _LINE) for line in problems],
         licences=[visible(line, _LINE) for line in refusals(licences(inventory, about.license), about.publish_under)],

@@ -1,0 +1,296 @@
+"""Renders the dataset card and ATTRIBUTION.md: YAML for `datasets` and the Hub, text for people."""
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import yaml
+from markupsafe import Markup
+
+from resources.printable import visible, without_paths
+from resources.release.base import ASSETS, FIGURE_ASSETS, ReleaseDescription
+from resources.release.files import (
+    ALL_CONFIGS,
+    Inventory,
+    config_digest,
+    documents,
+    incomplete_pages,
+    licences,
+    loadable_parts,
+)
+from resources.release.fitness import fitness
+from resources.release.licences import hub_licences
+from resources.states import State
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetCardData
+
+
+CARD = "README.md"
+
+_TEMPLATE = Path(__file__).with_name("card.md.jinja")
+_LISTED = 20
+"""Pages that lost something and are named by the card; the `pages` config holds them all."""
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+_SAYS = {
+    "pages": "A page: identity, how it ended at every step, its text and its markdown. Also loads as `corpus`.",
+    "regions": "A region of a page in reading order: label, box, what was read in it.",
+    "crops": "A picture cut out of a page; `path` is what the page's markdown links to.",
+    "image_embeddings": "The vector of a page's image: float16, L2 norm 1.",
+    "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
+    "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
+    "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
+    "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
+    "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
+    "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
+}
+
+_ORDER = (*ASSETS, *FIGURE_ASSETS)
+
+Licences = Mapping[str | None, int]
+
+
+def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
+    """The whole card. Everything that comes from a page, a source or a setting is shown as plain text."""
+    pages = inventory["pages"]
+    rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
+    stated = licences(inventory, about.license)
+    lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
+    body = (
+        _environment()
+        .from_string(_TEMPLATE.read_text("utf-8"))
+        .render(
+            about=about,
+            fitness=fitness(inventory, about),
+            published=len(pages),
+            rows=rows,
+            configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
+            empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
+            states=[state.value for state in State],
+            ended=_ended(inventory),
+            steps=_steps(inventory),
+            regions={
+                key: sum(part.summary["regions"].get(key, 0) for part in pages)
+                for key in ("to_read", "lost", "text_layer")
+            },
+            lost=lost[:_LISTED],
+            more_lost=len(lost) > _LISTED,
+            doubtful=sum(part.summary["doubtful"] for part in pages),
+            unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
+            made=_made(inventory),
+            scores=_scores(about.scores),
+            reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
+            documents=len({document for document, *_ in documents(inventory, about.license)}),
+            attribution=ATTRIBUTION,
+            licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),
+            page_images='"image"' in loadable_parts(pages)[0].features if rows["pages"] else False,
+        )
+    )
+    return compose_card(front_matter(inventory, _known(rows["pages"], stated, about), hashes), body)
+
+
+def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
+    """What the YAML says besides the configs."""
+    under = [about.publish_under] if about.publish_under else stated
+    return {
+        "pretty_name": about.title,
+        "language": list(about.languages),
+        "license": hub_licences(under),
+        "size_categories": [next((name for limit, name in _SIZES if pages < limit), "n>1M")],
+        "task_categories": ["image-to-text", "visual-document-retrieval"],
+        "tags": ["ocr", "document-layout", "embeddings"],
+    }
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
+    )
+
+
+def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
+    used = loadable_parts(inventory[config])
+    size = sum(part.bytes for part in used)
+    return {
+        "name": config,
+        "rows": f"{sum(part.rows for part in used):,}",
+        "files": len(used),
+        "megabytes": f"{size / 1e6:,.1f}",
+        "says": Markup(_SAYS[config]),
+    }
+
+
+def _ended(inventory: Inventory) -> list[int]:
+    """How many pages ended in each state, over all steps and shards."""
+    counted: Counter[str] = Counter()
+    for part in inventory["pages"]:
+        counted.update(part.summary["ended"])
+    return [counted[state.value] for state in State]
+
+
+def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
+    """How many rows of each asset ended in each state, over all shards."""
+    counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
+    for part in (*inventory["pages"], *inventory["queries"]):
+        for asset, states in part.summary["states"].items():
+            counted.setdefault(asset, Counter()).update(states)
+    return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
+
+
+def _made(inventory: Inventory) -> list[dict[str, Any]]:
+    """Every engine and model that made rows, with how many: two of a step, while an upgrade is under way."""
+    counted: Counter[tuple[str | None, ...]] = Counter()
+    for part in inventory["lineage"]:
+        for *by, rows in part.summary["made"]:
+            counted[tuple(by)] += rows
+    made = []
+    for (asset, engine, model, revision, parameters, versions), rows in counted.items():
+        settings = {**json.loads(parameters or "{}"), **json.loads(versions or "{}")}
+        made.append(
+            {
+                "step": asset,
+                "engine": engine or "the platform",
+                "model": model or "",
+                "revision": revision or "",
+                "rows": rows,
+                "settings": ", ".join(f"{name} {settings[name]}" for name in sorted(settings)),
+            }
+        )
+    return sorted(made, key=lambda row: (_ORDER.index(row["step"]), -row["rows"]))
+
+
+def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
+    """The scores over all kinds of queries, with the interval that 95 of 100 samples of queries would give."""
+    if scores is None:
+        return []
+    return [row for row in scores.to_pylist() if row["query_type"] == "all"]
+
+
+ATTRIBUTION = "ATTRIBUTION.md"
+
+
+def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
+    """The whole file. A document whose pages lie in several shards is one line."""
+    return "\n".join(_lines(inventory, about)) + "\n"
+
+
+def _lines(inventory: Inventory, about: ReleaseDescription) -> Iterator[str]:
+    yield f"# Sources of {markdown(about.title)}"
+    yield ""
+    yield (
+        f"All pages come from {markdown(about.source)}. They were changed: text was read from them, pictures were cut "
+        "out of them and vectors were computed from them, by the engines that the card names. A page, and what was "
+        "made from it, stays under the licence of its document."
+    )
+    yield ""
+    yield "| document | source file | licence | pages |"
+    yield "|---|---|---|--:|"
+    counted: Counter[tuple[str | None, str, str | None]] = Counter()
+    for document, source, licence, pages in documents(inventory, about.license):
+        counted[document, source, licence] += pages
+    for (document, source, licence), pages in counted.items():
+        named = (document or "not stated", source, licence or "not stated", pages)
+        yield f"| {' | '.join(markdown(value) for value in named)} |"
+
+
+CORPUS = "corpus"
+"""A second name of `pages`: mteb looks for configs called corpus, queries and qrels."""
+
+
+def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+    """The card's YAML: `known` keys, with the configs and their features as they are in the folder."""
+    from datasets import DatasetInfo, Features
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    kept = {key: value for key, value in known.items() if key not in ("configs", "dataset_info")}
+    infos = {}
+    configs = []
+    for config, parts in inventory.items():
+        used = loadable_parts(parts)
+        if not used:
+            continue
+        # A pattern holds for shards still to come; where some files must stay out, the others are named.
+        files = f"data/{config}/*.parquet" if len(used) == len(parts) else [part.path for part in used]
+        configs.append({"config_name": config, "data_files": files})
+        features = Features.from_dict(json.loads(used[0].features)["info"]["features"])
+        infos[config] = DatasetInfo(features=features, config_name=config)
+        if config == "pages":
+            configs[-1]["default"] = True
+            configs.append({"config_name": CORPUS, "data_files": files})
+    data = DatasetCardData(**kept, configs=configs)
+    if infos:
+        DatasetInfosDict(infos).to_dataset_card_data(data)
+    return stamped(data.to_dict(), hashes)
+
+
+def stamped(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+    """The YAML `listed`, each config with a digest of its contents.
+
+    `datasets` keeps a copy of what it loaded from a folder and looks for a newer one only when the
+    YAML has changed.
+    """
+    from huggingface_hub import DatasetCardData
+
+    configs = []
+    for config in listed.get("configs", []):
+        name = "pages" if config["config_name"] == CORPUS else config["config_name"]
+        configs.append({**config, "description": f"contents {config_digest(hashes, name)}"})
+    return DatasetCardData(**{**listed, "configs": configs})
+
+
+def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> bool:
+    """Whether the YAML `listed` has a pattern that rows of `config` with these `features` (None: any) are loaded by."""
+    from datasets import Features
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    patterns = (entry["data_files"] for entry in listed.get("configs", []) if entry["config_name"] == config)
+    if not isinstance(next(patterns, None), str):
+        return False
+    if features is None:
+        return True
+    info = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))[config]
+    return info.features == Features.from_dict(json.loads(features)["info"]["features"])
+
+
+def compose_card(data: "DatasetCardData", body: str) -> str:
+    return f"---\n{data.to_yaml()}\n---\n\n{body.strip()}\n"
+
+
+def split_card(card: str) -> tuple[dict[str, Any], str]:
+    """The YAML and the body of a card. Raises `ValueError` and `yaml.YAMLError`."""
+    from huggingface_hub import DatasetCardData
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    found = REGEX_YAML_BLOCK.search(card)
+    # As `DatasetCard` does, which parses in Python: that takes five times as long.
+    listed = (yaml.load(found[2], yaml.CSafeLoader) or {}) if found else {}
+    if not isinstance(listed, dict):
+        raise ValueError("the YAML of a card has to be a mapping")
+    data = DatasetCardData(**listed, ignore_metadata_errors=False)
+    return data.to_dict(), (card[found.end() :] if found else card).strip()
+
+
+_SHOWN = 200
+"""Characters of a value that are shown; ids and reasons can come from a damaged source."""
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+
+
+def markdown(value: object) -> str:
+    """`value` as one line of markdown that is read as it stands: no markup, no HTML, no links, no path of a machine."""
+    if isinstance(value, Markup):
+        return value
+    # An address would become a link by itself.
+    text = visible(without_paths(str(value)), _SHOWN)
+    unlinked = html.escape(text, quote=False).replace("://", "&#58;//").replace("www.", "www&#46;")
+    return _MARKDOWN.sub(r"\\\1", unlinked)

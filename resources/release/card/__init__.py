@@ -1,1 +1,0 @@
-"""What a release says of itself in words: its card, attribution, licences and fitness."""

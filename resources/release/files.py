@@ -1,0 +1,237 @@
+"""The files of a release folder: their paths, checksums, manifest and footers."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.errors import StoreError
+from resources.printable import visible
+from resources.states import LOST, State
+
+CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
+"""What every release holds, in the order it is made."""
+FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
+"""What it holds besides, where the profile wants it."""
+ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS)
+SUMMARY = b"kopub.summary"
+"""Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
+
+
+def part_path(config: str, shard: str) -> str:
+    """Where a shard of a config lies, relative to the release."""
+    return f"data/{config}/{shard}.parquet"
+
+
+def config_files(folder: Path, config: str) -> list[Path]:
+    """The files of a config, in shard order."""
+    return sorted((folder / "data" / config).glob("shard_*.parquet"), key=lambda path: (len(path.stem), path.stem))
+
+
+CHECKSUMS = "SHA256SUMS"
+
+
+def parse_checksums(text: str) -> dict[str, str]:
+    """SHA-256 by path, relative to the release."""
+    return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
+
+
+def data_checksums(sums: Mapping[str, str]) -> dict[str, str]:
+    """Those of the data files; a release of an older version lists no others."""
+    return {path: sha256 for path, sha256 in sums.items() if path.startswith("data/")}
+
+
+def render_checksums(sums: Mapping[str, str]) -> str:
+    return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
+
+
+def config_digest(sums: Mapping[str, str], config: str) -> str:
+    """16 hex digits that stand for the contents of a config."""
+    files = {path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")}
+    return hashlib.sha256(render_checksums(files).encode()).hexdigest()[:16]
+
+
+def bytes_sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def git_blob(content: bytes) -> str:
+    """The hash that git, and the Hub for a small file, knows `content` by."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
+
+
+MANIFEST = "manifest.json"
+DATA_PATH = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
+"""Every path that a release may have data at, and a repository loses when the release has lost it."""
+_SHARD = re.compile(r"shard_[0-9]+")
+_PLACE = re.compile(rf"data/[a-z_]+/{_SHARD.pattern}\.parquet")
+"""Paths that a later version may list too, of configs that this one does not know and leaves out."""
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """A data file as the manifest has it."""
+
+    sha256: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseManifest:
+    """`shards` are all that the corpus has, released or not; `files` the released ones by path."""
+
+    shards: Sequence[str]
+    files: Mapping[str, ManifestEntry]
+
+    @property
+    def missing(self) -> list[str]:
+        """Shards of the corpus that are not in the release."""
+        released = {match["shard"] for path in self.files if (match := DATA_PATH.fullmatch(path))}
+        return [shard for shard in self.shards if shard not in released]
+
+
+def manifest_of(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> ReleaseManifest:
+    """The manifest of a release that holds the parts of `inventory`; `hashes` are theirs by path."""
+    parts = (part for of_config in inventory.values() for part in of_config)
+    return ReleaseManifest(
+        shards, {part.path: ManifestEntry(hashes[part.path], part.rows, part.bytes) for part in parts}
+    )
+
+
+def render_manifest(manifest: ReleaseManifest) -> str:
+    files = {path: asdict(file) for path, file in manifest.files.items()}
+    return json.dumps({"shards": list(manifest.shards), "files": files}, indent=1) + "\n"
+
+
+def parse_manifest(text: str | bytes) -> ReleaseManifest:
+    """Raises `StoreError` for what no release wrote, and for one that lists files where no release has any."""
+    try:
+        content = json.loads(text)
+        files = {path: ManifestEntry(**file) for path, file in content["files"].items()}
+        shards = [shard for shard in content["shards"] if _SHARD.fullmatch(shard)]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{MANIFEST} is not that of a release ({type(error).__name__})") from None
+    if strange := next((path for path in files if not _PLACE.fullmatch(path)), None):
+        raise StoreError(
+            f"{MANIFEST} is not that of a release: it lists {visible(strange, _SHOWN)}, which is no data file"
+        )
+    if not shards or len(shards) != len(content["shards"]):
+        raise StoreError(f"{MANIFEST} is not that of a release: its list of shards is empty, or names what is none")
+    return ReleaseManifest(shards, {path: file for path, file in files.items() if DATA_PATH.fullmatch(path)})
+
+
+_FEATURES = b"huggingface"
+"""Footer key under which `datasets` keeps the features of a file."""
+
+_AGAIN = "materialize hf_release again for"
+_SUMMARISED = ("pages", "queries", "lineage")
+"""Configs whose files hold a summary: a card needs it, and a file without one must not count as nothing."""
+
+INCOMPLETE = [state.value for state in (State.PARTIAL, *LOST)]
+"""Ends of a page that leave out something the page holds."""
+
+Inventory = Mapping[str, list["ReleasePart"]]
+"""The files of each config in shard order; a config without a single file is a key too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePart:
+    """One shard of one config. `features` is JSON, as `datasets` writes it."""
+
+    shard: str
+    path: str
+    rows: int
+    bytes: int
+    features: str
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+def list_parts(folder: Path) -> Inventory:
+    """Every published file under `folder`."""
+    return {config: [_part(folder, path) for path in config_files(folder, config)] for config in ALL_CONFIGS}
+
+
+def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
+    """The parts that make up a config: those with the features that most of its rows have.
+
+    While a corpus is being redone with another vector width, the shards of both widths cannot be one dataset: the
+    larger group of rows is loaded, and `waiting` names the other parts.
+    """
+    parts = list(parts)
+    if not parts:
+        return []
+    rows: Counter[str] = Counter()
+    for part in parts:
+        rows[part.features] += part.rows
+    features = rows.most_common(1)[0][0]
+    return [part for part in parts if part.features == features]
+
+
+def unloadable_lines(inventory: Inventory) -> Iterator[str]:
+    """A line for each config with rows that nobody can load: its shards are of two vector widths, say."""
+    for config, parts in inventory.items():
+        used = loadable_parts(parts)
+        waiting = [part.shard for part in parts if part.rows and part not in used]
+        if waiting:
+            rows, loaded = (sum(part.rows for part in some) for some in (parts, used))
+            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            yield (
+                f"{config} loads {loaded} of {rows} rows: {waiting[0]}{more} has other columns, or vectors of another "
+                "width, than the rest; materialize its tables and hf_release again"
+            )
+
+
+def incomplete_pages(folder: Path, parts: Iterable[ReleasePart]) -> Iterator[dict[str, str]]:
+    """page_id, state and reason of the pages that lost something or everything, in corpus order."""
+    for part in parts:
+        if any(part.summary["ended"][state] for state in INCOMPLETE):
+            yield from pq.read_table(
+                folder / part.path, columns=["page_id", "state", "reason"], filters=[("state", "in", INCOMPLETE)]
+            ).to_pylist()
+
+
+def documents(inventory: Inventory, license: str | None) -> Iterator[tuple[str | None, str, str | None, int]]:
+    """(document, source file, licence, pages) in corpus order; `license` is that of pages that state none."""
+    for part in inventory["pages"]:
+        for document, source, stated, pages in part.summary["documents"]:
+            yield document, source, stated or license, pages
+
+
+def licences(inventory: Inventory, license: str | None) -> dict[str | None, int]:
+    """Pages by licence, as their sources state it."""
+    counted: Counter[str | None] = Counter()
+    for _, _, stated, pages in documents(inventory, license):
+        counted[stated] += pages
+    return dict(counted)
+
+
+def features_of(table: pa.Table) -> str:
+    """The features of a config's table, as its file will have them."""
+    return table.schema.metadata[_FEATURES].decode()
+
+
+def _part(folder: Path, path: Path) -> ReleasePart:
+    try:
+        footer = pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreError(f"{path} is not readable ({error}): delete it and {_AGAIN} {path.stem}") from None
+    metadata = footer.metadata or {}
+    if _FEATURES not in metadata or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
+        raise StoreError(f"{path} is no file of a release: delete it and {_AGAIN} {path.stem}")
+    return ReleasePart(
+        shard=path.stem,
+        path=path.relative_to(folder).as_posix(),
+        rows=footer.num_rows,
+        bytes=path.stat().st_size,
+        features=metadata[_FEATURES].decode(),
+        summary=json.loads(metadata.get(SUMMARY, b"{}")),
+    )

@@ -1,1 +1,0 @@
-"""The way of a release to a dataset repository of the Hub."""
