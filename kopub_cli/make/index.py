@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from resources.pages.indexing import Others
     from resources.pages.manifest import Manifest
 
-SOURCE_HELP = "Folder or URL of PDFs and images, or of Arrow or Parquet shards; one such file; a Hub dataset id."
+SOURCE_HELP = "Folder or URL of PDFs, images and HWP, or of Arrow or Parquet shards; one such file; a Hub dataset id."
 Dpi = Annotated[
     int | None, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at; as before, or else 300.")
 ]

@@ -30,6 +30,7 @@ def examine(
     managed = servers.managed(engines)
     yield machine.python()
     yield _libraries()
+    yield machine.office_files()
     yield machine.home(settings.home)
     yield machine.store(settings.store.url)
     yield _release(settings)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from resources.doctor.finding import Finding, ok, problem
+from resources.doctor.finding import Finding, ok, problem, warning
 from resources.errors import ConfigError
+from resources.pages.documents import conversion
 from resources.store.files.reachable import require_reachable
 
 _OLDEST, _TOO_NEW = (3, 11), (3, 15)
@@ -48,6 +49,18 @@ def store(url: str) -> Finding:
         said, _, do = str(error).rpartition(": ")
         return problem("store", said, do)
     return ok("store", f"{url} answers")
+
+
+def office_files() -> Finding:
+    """Whether HWP and office files become pages here, and with Hangul."""
+    if not conversion.has_korean_font():
+        says = "no Korean font is here: Hangul of HWP and office files would be lost, and said page by page"
+        return warning("office files", says, conversion.KOREAN_FONTS)
+    lacking = conversion.all_lacking()
+    if not lacking:
+        return ok("office files", "a Korean font is here, and what converts each format")
+    said = [line.partition(": ") for line in lacking]
+    return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
 
 
 def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:

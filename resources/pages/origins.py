@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -26,8 +26,9 @@ _KEPT_FILES = 64
 class Origin:
     """The file that a page comes from: its path below its source, its SHA-256, and the number of the page in it.
 
-    `source` is the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; an image
-    has neither, and a page of an Arrow or Parquet file no number either.
+    `source` is the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; before it
+    stands what made the PDF of an office's file. An image has neither, and a page of an Arrow or Parquet file no
+    number either.
     """
 
     source: str
@@ -49,7 +50,7 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
     rendered = _ranges(manifest.place(shard.file), shard.sha256)
     ends = list(accumulate(each.count for each in rendered.ranges))
     found = _RENDERER.fullmatch(rendered.renderer)
-    drawn = (int(found["dpi"]), found["version"]) if found else (None, rendered.renderer)
+    dpi, renderer = (int(found["dpi"]), found["version"]) if found else (None, rendered.renderer)
 
     def origin(row: int) -> Origin:
         at = bisect_right(ends, row)
@@ -57,8 +58,11 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
             raise SourceError(f"{manifest.place(shard.file)} has no row {row}: run `kopub index` again")
         pages = rendered.ranges[at]
         number = None if pages.problem is not None else pages.first + row - (ends[at] - pages.count) + 1
+        origin = Origin(shard.source, pages.place, pages.sha256, number)
+        if pages.converter is not None:
+            return replace(origin, dpi=dpi, renderer=f"{pages.converter}; {renderer}")
         is_pdf = PurePosixPath(pages.place).suffix.lower() == ".pdf"
-        return Origin(shard.source, pages.place, pages.sha256, number, *(drawn if is_pdf else (None, None)))
+        return replace(origin, dpi=dpi, renderer=renderer) if is_pdf else origin
 
     return origin
 

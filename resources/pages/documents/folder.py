@@ -10,15 +10,13 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from resources.errors import SourceError
 from resources.pages import ids
-from resources.pages.documents import pdf, pictures
+from resources.pages.documents import conversion, pdf, pictures
 from resources.pages.documents.pdf import is_pdf
 from resources.pages.names import natural
 from resources.pages.places.object_paths import ObjectPath, SourcePath, sha256_of
 from resources.printable import spelt
 
-_OFFICE = frozenset(
-    [".doc", ".docx", ".hwp", ".hwpx", ".odp", ".ods", ".odt", ".pages", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx"]
-)
+_OFFICE = frozenset([".doc", ".docx", ".odp", ".ods", ".odt", ".pages", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx"])
 _JOINT = "__"
 """Separates folders and file in an id, which must not hold a slash."""
 _HASH = 8
@@ -29,8 +27,9 @@ _LONGEST = ids.MAX_BYTES - len("_9999999")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A PDF or an image file. `place` is its path below the folder as the storage spells it, `name` for people.
+    """A PDF, an image, or a file that becomes a PDF.
 
+    `place` is its path below the folder as the storage spells it, `name` for people.
     `id` is what the ids of its pages begin with, unless they had others before, and is unique in the folder.
     """
 
@@ -62,7 +61,7 @@ class Found:
 
 
 def find_documents(source: SourcePath) -> Found:
-    """Every PDF and image in or below a folder, or the one that `source` is.
+    """Every document in or below a folder, or the one that `source` is.
 
     Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
     """
@@ -92,6 +91,8 @@ def _no_document(path: SourcePath) -> str | None:
         return "hidden"
     if path.exists() and not path.is_file():
         return "no regular file"
+    if conversion.is_converted(path.name):
+        return conversion.lacks(suffix)
     if suffix in _OFFICE:
         return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():

@@ -11,7 +11,8 @@ class PageRange:
     """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
     A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` when
-    it is not in its bytes. `place` and `name` are those of its `Document`; its pages' ids begin with `id`.
+    it is not in its bytes. `place` and `name` are those of its `Document`; its pages' ids begin with `id`. `converter`
+    made a PDF of it first.
     """
 
     place: str
@@ -24,6 +25,7 @@ class PageRange:
     problem: str | None = None
     may_pass: bool = False
     attachments: int = 0
+    converter: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -32,7 +34,11 @@ class PageRange:
 
     def as_json(self) -> dict[str, Any]:
         """The range as it is stored; what the first release did not know is there where it says something."""
-        later = {field.name: field.default for field in fields(self) if field.name in ("may_pass", "attachments")}
+        later = {
+            field.name: field.default
+            for field in fields(self)
+            if field.name in ("may_pass", "attachments", "converter")
+        }
         return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 
 

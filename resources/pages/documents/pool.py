@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from queue import LifoQueue
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 from resources.child_process import end_child, how_it_ended, start_child
 from resources.errors import UndecodableImage
+from resources.pages.documents.conversion import Conversions, is_converted
 from resources.pages.documents.made_page import Failed, MadePage, PageCount
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
@@ -41,6 +43,7 @@ class DocumentPool:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
         self._workers = [_Worker(seconds) for _ in range(self._count)]
+        self._conversions = Conversions()
         # The one that worked last is asked first, so that no process starts while another has nothing to do.
         self._idle: LifoQueue[_Worker] = LifoQueue()
         for worker in self._workers:
@@ -51,11 +54,13 @@ class DocumentPool:
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._conversions.cancel()
         for worker in self._workers:
             worker.cancel()
         self._threads.shutdown()
         for worker in self._workers:
             worker.end()
+        self._conversions.end()
 
     def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failed]:
         """The number of pages of each document, in order. Raises what fetching one raises."""
@@ -80,12 +85,21 @@ class DocumentPool:
 
     def _ask(self, request: tuple[Any, ...]) -> Any:
         method, path, *arguments = request
-        with on_disk(path) as file:
+        lost: str | None = None
+        with on_disk(path) as found:
+            file = found
+            if is_converted(found):
+                converted = self._conversions.pdf(str(path), found)
+                if isinstance(converted, Failed):
+                    return converted
+                file = converted.pdf
+                lost = converted.lost.get(arguments[0]) if arguments else None
             worker = self._idle.get()
             try:
-                return worker.ask((method, file, *arguments))
+                answer = worker.ask((method, file, *arguments))
             finally:
                 self._idle.put(worker)
+        return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
 
 
 class _Worker:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from resources.pages.documents.conversion import converter
 from resources.pages.documents.folder import Document, LeftOut, marked
 from resources.pages.documents.made_page import Failed
 from resources.pages.documents.packing import PageRange
@@ -41,6 +42,7 @@ class _Facts:
     problem: str | None = None
     may_pass: bool = False
     attachments: int = 0
+    converter: str | None = None
 
 
 def ranges_of(
@@ -80,7 +82,7 @@ def ranges_of(
         name = f"{source}/{document.name}" if document.name in taken.names else document.name
         for first in range(0, found.pages or 1, most):
             count = min(most, (found.pages or 1) - first)
-            of_file = (found.pages, found.problem, found.may_pass, found.attachments)
+            of_file = (found.pages, found.problem, found.may_pass, found.attachments, found.converter)
             ranges.append(PageRange(document.place, name, page_id, found.sha256, first, count, *of_file))
     return result
 
@@ -113,26 +115,31 @@ def _ids(
 
 def _facts(documents: Sequence[Document], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
     """What is known of each document, in order."""
-    # Bytes are a PDF or an image by the suffix of their file.
-    before = {(each.sha256, _suffix(each.place)): each for each in known if not each.may_pass}
+    # Bytes are a PDF or an image by the suffix of their file; other PDFs come of other converters.
+    before = {(each.sha256, _suffix(each.place), each.converter): each for each in known if not each.may_pass}
+    converters = [converter(_suffix(document.place)) for document in documents]
     # Of files on this disk one is read at a time; others are fetched.
     local = all(isinstance(document.path, Path) for document in documents)
     hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
+    facts = [
+        None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
+        for document, sha256, made_by in zip(documents, hashes, converters, strict=True)
+    ]
     new = (
         document.path
-        for document, sha256 in zip(documents, hashes, strict=True)
-        if isinstance(sha256, str) and (sha256, _suffix(document.place)) not in before
+        for document, sha256, found in zip(documents, hashes, facts, strict=True)
+        if found is None and isinstance(sha256, str)
     )
     counts = pool.count(new)
-    for document, sha256 in zip(documents, hashes, strict=True):
+    for sha256, found, made_by in zip(hashes, facts, converters, strict=True):
         if isinstance(sha256, OSError):
             yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
-        elif found := before.get((sha256, _suffix(document.place))):
-            yield _Facts(sha256, found.pages, found.problem, attachments=found.attachments)
+        elif found is not None:
+            yield _Facts(sha256, found.pages, found.problem, attachments=found.attachments, converter=made_by)
         elif isinstance(count := next(counts), Failed):
-            yield _Facts(sha256, 0, count.reason, count.may_pass)
+            yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
         else:
-            yield _Facts(sha256, count.pages, attachments=count.attachments)
+            yield _Facts(sha256, count.pages, attachments=count.attachments, converter=made_by)
 
 
 def _suffix(place: str) -> str:

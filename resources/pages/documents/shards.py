@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from resources.errors import SourceError
 from resources.fingerprints import fingerprint
 from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
-from resources.pages.documents import pdf, pdf_text, pictures
+from resources.pages.documents import conversion, pdf, pdf_text, pictures
 from resources.pages.documents.folder import Document, LeftOut
 from resources.pages.documents.made_page import Failed, MadePage
 from resources.pages.documents.packing import PageRange, first_pages, pack
@@ -162,6 +162,8 @@ def render(
         total = sum(each.count for each in wanted)
         of_these = "" if total == every_page else f", of which the first {total:,} are made"
         progress(f"{own}, {counted(every_page, 'page')}{of_these}")
+        if any(each.converter for each in wanted) and not conversion.has_korean_font():
+            progress(f"no Korean font is here, so Hangul of office files is lost: {conversion.KOREAN_FONTS}")
         packed = pack(wanted, had, SHARD_PAGES)
         keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
         paths = {document.place: document.path for document in documents}

@@ -1,0 +1,218 @@
+"""HWP 5 and HWPX, the formats of Korean offices: their text, and their PDF by hwp-ingest and rsvg-convert.
+
+hwp-ingest was measured against rhwp-python on 35 HWP files: docs/documents.md has the figures.
+"""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from shutil import which
+from typing import IO, Any
+
+from resources.errors import UndecodableImage
+from resources.printable import first_line, visible
+
+SUFFIXES = frozenset({".hwp", ".hwpx"})
+RENDERER = "rsvg-convert"
+"""The program, of librsvg, that hwp-ingest draws the pages with; it finds fonts as other programs do."""
+
+MOST_UNPACKED = 1 << 29
+"""Bytes that a document may unpack to."""
+MOST_FILES = 20_000
+"""Files that an archive may hold."""
+_MOST_TEXT = 1 << 26
+"""Bytes of sections that are read: more than 10,000 pages of print."""
+_HWP3 = b"HWP Document File V3"
+_HEADER_SIZE = 40
+_COMPRESSED, _PASSWORD, _DISTRIBUTION, _DRM = 1, 2, 4, 16
+"""Bits of the properties of an HWP file."""
+_PARA_TEXT, _CTRL_HEADER = 67, 71
+"""Tags of the records that hold the text of a paragraph and the kind of an object."""
+_HIDDEN_COMMENT = b"tmct"
+"""The kind of a comment that is not printed, as it is stored: `tcmt` from its last byte to its first."""
+_ONE_UNIT = frozenset({0, 10, 13, *range(24, 32)})
+"""Control characters of one UTF-16 unit; all others below a blank take eight."""
+_OBJECTS = frozenset({11, 12, 15, 16, 17, 18, 21, 22, 23})
+"""Control characters where an object stands that has text of its own."""
+_BLANK, _LINE = 32, 10
+_LONG = 0xFFF
+"""The size of a record whose true size follows."""
+_SECTION = re.compile(r"(?:.*/)?section(\d+)\.xml", re.IGNORECASE)
+_UNPRINTED = frozenset({"hiddenComment", "deleteBegin", "memo"})
+
+
+def lacks() -> str | None:
+    """Say what this machine lacks for HWP documents; None when they can be converted."""
+    if which(RENDERER):
+        return None
+    return f"HWP needs {RENDERER}: apt-get install librsvg2-bin fonts-noto-cjk (macOS: brew install librsvg)"
+
+
+def converter() -> str:
+    """Return the name and the version of what makes the PDF."""
+    return f"hwp-ingest {version('hwp-ingest')}"
+
+
+def convert(path: Path, pdf: Path) -> None:
+    """Write the PDF of a document. Raises `UndecodableImage` for one that cannot be converted."""
+    import hwp_ingest
+
+    try:
+        pdf.write_bytes(hwp_ingest.to_pdf_bytes(path.read_bytes()))
+    except hwp_ingest.HwpIngestError as error:
+        raise UndecodableImage(f"the HWP document cannot be drawn: {visible(first_line(error), 200)}") from None
+
+
+def paragraphs(path: Path) -> list[str]:
+    """Return the text of a document by paragraph: tables, notes, headers and boxes too.
+
+    Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
+    """
+    import olefile
+
+    with path.open("rb") as file:
+        start = file.read(len(_HWP3))
+    try:
+        if start == _HWP3:
+            raise UndecodableImage("it is of HWP 3 or older: save it as HWPX or PDF")
+        if olefile.isOleFile(str(path)):
+            with olefile.OleFileIO(str(path)) as opened:
+                return list(_in_hwp5(opened))
+        with zipfile.ZipFile(path) as archive:
+            return list(_in_hwpx(archive))
+    except UndecodableImage:
+        raise
+    except (OSError, MemoryError):
+        raise
+    # Parsers of hostile bytes raise all kinds of exceptions.
+    except Exception as error:
+        reason = visible(first_line(error) or type(error).__name__, 100)
+        raise UndecodableImage(f"the file is damaged or no HWP document: {reason}") from None
+
+
+def _in_hwp5(file: Any) -> Iterator[str]:
+    """The paragraphs of an HWP 5 file, which is a compound file of streams of records."""
+    header = _stream(file, ["FileHeader"])
+    if len(header) < _HEADER_SIZE or not header.startswith(b"HWP Document File"):
+        raise UndecodableImage("the file is damaged or no HWP document: it has no header")
+    (flags,) = struct.unpack_from("<I", header, 36)
+    if flags & _PASSWORD:
+        raise UndecodableImage("it wants a password: save it without one")
+    if flags & _DISTRIBUTION:
+        raise UndecodableImage("it is a document for distribution (배포용 문서): ask its author for an open copy")
+    if flags & _DRM:
+        raise UndecodableImage("it is locked by DRM: save it without")
+    names = [name for name in file.listdir() if len(name) == 2 and name[0] == "BodyText"]
+    if not names:
+        raise UndecodableImage("the file is damaged or no HWP document: it has no text")
+    left = _MOST_TEXT
+    for name in sorted(names, key=lambda each: (len(each[1]), each[1])):
+        section = _stream(file, name)
+        if flags & _COMPRESSED:
+            section = zlib.decompressobj(-zlib.MAX_WBITS).decompress(section, left + 1)
+        left -= len(section)
+        if left < 0:
+            raise _too_large()
+        yield from _of_records(section)
+
+
+def _stream(file: Any, name: list[str]) -> bytes:
+    with file.openstream(name) as stream:
+        return stream.read(_MOST_TEXT)
+
+
+def _of_records(section: bytes) -> Iterator[str]:
+    """The text of a section's paragraphs, without comments that are not printed."""
+    at, hidden = 0, None
+    while at + 4 <= len(section):
+        (head,) = struct.unpack_from("<I", section, at)
+        at += 4
+        tag, level, size = head & 0x3FF, head >> 10 & 0x3FF, head >> 20
+        if size == _LONG:
+            if at + 4 > len(section):
+                return
+            (size,) = struct.unpack_from("<I", section, at)
+            at += 4
+        content = section[at : at + size]
+        at += size
+        if hidden is not None and level <= hidden:
+            hidden = None
+        if tag == _CTRL_HEADER and hidden is None and content.startswith(_HIDDEN_COMMENT):
+            hidden = level
+        if tag == _PARA_TEXT and hidden is None:
+            yield from _text(content).split("\n")
+
+
+def _text(content: bytes) -> str:
+    """The letters of a paragraph, cut by a line end where an object as a table stands in it."""
+    units = struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])
+    letters = bytearray()
+    at = 0
+    while at < len(units):
+        unit = units[at]
+        at += 1 if unit in _ONE_UNIT or unit >= 32 else 8
+        letters += struct.pack("<H", unit if unit >= 32 else _LINE if unit in _OBJECTS else _BLANK)
+    return letters.decode("utf-16-le", errors="replace")
+
+
+def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
+    """The paragraphs of an HWPX file, which is an archive of XML."""
+    require_bounded(archive)
+    names = set(archive.namelist())
+    manifest = "META-INF/manifest.xml"
+    if manifest in names and b"encryption-data" in archive.read(manifest):
+        raise UndecodableImage("it wants a password: save it without one")
+    sections = sorted((int(found[1]), name) for name in names if (found := _SECTION.fullmatch(name)))
+    if not sections:
+        raise UndecodableImage("the file is damaged or no HWP document: it has no text")
+    if sum(archive.getinfo(name).file_size for _, name in sections) > _MOST_TEXT:
+        raise _too_large()
+    for _, name in sections:
+        with archive.open(name) as xml:
+            yield from xml_paragraphs(xml, "p", "t", _UNPRINTED)
+
+
+def require_bounded(archive: zipfile.ZipFile) -> None:
+    """Raise `UndecodableImage` for an archive that unpacks to more than a document may."""
+    entries = archive.infolist()
+    if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_UNPACKED:
+        raise _too_large()
+
+
+def xml_paragraphs(xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The text of an XML file: of its elements called `text`, joined within each element called `paragraph`.
+
+    A paragraph is cut where another stands within it. Names have no namespaces. No entity is resolved and nothing is
+    fetched. What is `unprinted` is left out.
+    """
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+    open_paragraphs: list[list[str]] = []
+    skipped = 0
+    options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
+    for event, element in etree.iterparse(xml, events=("start", "end"), **options):
+        if not isinstance(element.tag, str):
+            continue
+        name = element.tag.rpartition("}")[2]
+        if name in unprinted:
+            skipped += 1 if event == "start" else -1
+        elif event == "start" and name == paragraph:
+            for around in open_paragraphs[-1:]:
+                around.append("\n")
+            open_paragraphs.append([])
+        elif event == "end" and name == text and not skipped and open_paragraphs:
+            open_paragraphs[-1].append("".join(element.itertext()))
+        elif event == "end" and name == paragraph and open_paragraphs:
+            yield from "".join(open_paragraphs.pop()).split("\n")
+            # Its text is read: only what is around it stays in memory.
+            element.clear(keep_tail=True)
+
+
+def _too_large() -> UndecodableImage:
+    return UndecodableImage(
+        f"it unpacks to more than a document holds (text {_MOST_TEXT >> 20} MB, all {MOST_UNPACKED >> 20} MB)"
+    )
