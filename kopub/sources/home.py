@@ -21,7 +21,7 @@ from resources.pages.page_reader import PageReader, open_shard, shard_source
 from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.recognition.read_regions import read_regions
 from resources.states import decisive
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.page_rows.lineage_rows import lineage_rows
 from resources.store.records import ledger
@@ -30,7 +30,7 @@ from resources.store.table_store import TableStore
 from resources.texts.markdown import defused
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
-_VECTORS = {"text": TABLES.text_vectors, "image": TABLES.image_vectors}
+_VECTORS = {kind: VECTOR_TABLES[kind] for kind in tables.VECTORS}
 _VECTOR_TABLES = {tables.VECTORS[kind]: table for kind, table in _VECTORS.items()}
 _MADE = ("page_id", "state", "reason", "fingerprint")
 _FACTS = ("width", "height", "sha256", "license", "source")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
-from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.page_rows.figure_rows import with_vector
 
 SAME = 0.5
@@ -128,7 +128,7 @@ def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
 VECTORS = {
-    **{table.name: table.key for table in (TABLES.text_vectors, TABLES.image_vectors, TABLES.query_vectors)},
+    **{table.name: table.key for table in (VECTOR_TABLES["text"], VECTOR_TABLES["image"], TABLES.query_vectors)},
     FIGURE_VECTORS.name: "region_id",
 }
 """The tables of vectors, each with the column that identifies a row; of the last, a row is a figure."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from resources.config.choices.gates import Gates
 from resources.pages.origins import Origin
 from resources.states import LOST
-from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES
+from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
 
 if TYPE_CHECKING:
     from resources.pages.corpus import Corpus
@@ -88,7 +88,7 @@ FIGURE_ASSETS = tuple(table.name for table in FIGURE_TABLES)
 
 RELEASE = RELEASED_FILES.name
 """The asset whose table lists the released files of a shard."""
-VECTORS = {"image_embeddings": TABLES.image_vectors.name, "text_embeddings": TABLES.text_vectors.name}
+VECTORS = {f"{kind}_embeddings": VECTOR_TABLES[kind].name for kind in ("image", "text")}
 """The table of pages' vectors behind each config."""
 
 PageImages = Callable[[str], bytes | memoryview | None]

@@ -18,7 +18,7 @@ from resources.files import cannot_write
 from resources.printable import without_paths
 from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
-from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.page_rows.figure_rows import with_vector
 from resources.texts.markdown import defused
 
@@ -27,8 +27,8 @@ MARKER = "export.json"
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
-    "corpus_images": TABLES.image_vectors,
-    "corpus_ocr_text": TABLES.text_vectors,
+    "corpus_images": VECTOR_TABLES["image"],
+    "corpus_ocr_text": VECTOR_TABLES["text"],
     "queries": TABLES.query_vectors,
 }
 _FIGURES = "figures"

@@ -12,18 +12,16 @@ from resources.fingerprints import fingerprint
 from resources.retrieval.token_tables import TOKENS, made_from, tokenised
 from resources.scores.history import Contents
 from resources.states import MADE
-from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.page_rows.figure_rows import vector_width, with_vector
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 from resources.store.table_store import TableStore
 
-IMAGES, TEXTS, QUERIES, PARSED = (
-    table.name for table in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors, TABLES.texts)
-)
-FIGURES = FIGURE_VECTORS.name
+IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
+QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
 VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
-"""The asset with each kind of vector; a page has as many of the last as it has figures."""
+"""The asset of each kind of vector, in the order of the scores; a page has one "figure" vector for each figure."""
 
 _READ = {
     IMAGES: ("page_id", "vector", "state"),

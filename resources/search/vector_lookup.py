@@ -13,17 +13,13 @@ from resources.search.nearest import ShardVectors, Vectors
 from resources.search.search_options import Mode
 from resources.search.tables import SearchedTables
 from resources.states import MADE
-from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
+from resources.store.corpus_tables import FIGURE_VECTORS, VECTOR_TABLES
 from resources.store.page_rows.figure_rows import with_vector
 from resources.store.page_rows.lineage_rows import MADE_WITH
 from resources.store.table_source import IsOfCorpus
 
-VECTORS = {
-    Mode.TEXT: TABLES.text_vectors.name,
-    Mode.IMAGE: TABLES.image_vectors.name,
-    Mode.FIGURE: FIGURE_VECTORS.name,
-}
-"""The table of each kind of vector."""
+VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
+"""The name of the table of each kind of vector."""
 _ENGINES = b"engines"
 
 

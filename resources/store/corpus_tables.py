@@ -20,6 +20,8 @@ FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
 FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
 FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
 """Made only where a profile wants them: no corpus has to have them."""
+VECTOR_TABLES = {"text": TABLES.text_vectors, "image": TABLES.image_vectors, "figure": FIGURE_VECTORS}
+"""The table of each kind of vector that a query is compared with."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
 SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")
 OCR_SCORES = Table("ocr_scores", schemas.OCR_SCORES, key="metric")
