@@ -61,7 +61,7 @@ def main() -> None:
 def exported(folder: Path, name: str) -> dict[str, Any]:
     """What the command does after its settings are read."""
     started = time.perf_counter()
-    from resources.documents_out.folder import write_documents
+    from resources.documents.export import write_documents
     from resources.store.corpus_tables import TABLES
     from resources.store.shard_store import ShardStore
 

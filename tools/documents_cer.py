@@ -16,8 +16,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from resources.config.settings import load_settings
-from resources.documents_out.document_stream import DocumentStream
-from resources.documents_out.furniture import furniture
+from resources.documents.document import DocumentStream
+from resources.documents.headings import find_furniture
 from resources.evaluation.scorers.characters import character_errors, pooled
 from resources.recognition.readings import RegionText
 from resources.texts.plain_text import page_text
@@ -31,7 +31,7 @@ def main(source: Path, folder: Path) -> None:
     regions, files, shares = [], [], []
     for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read(lambda *picture: None):
         written = _pages((folder / f"{document.name}.md").read_text("utf-8"))
-        out = furniture(document.pages)
+        out = find_furniture(document.pages)
         for page in document.pages:
             texts = [
                 RegionText(region.index, region.label, region.content or "", region.state)

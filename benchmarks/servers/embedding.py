@@ -27,10 +27,9 @@ from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pa
 from benchmarks.servers.steady import steady_part
 from resources.config.profile_files import read_profile
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Chunker
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.embedding_requests import PATH, image_request, text_request
-from resources.embedding.qwen3_vl.page_images import PATCH, page_image
+from resources.embedding.qwen3_vl.handlers import PATH, image_request, text_request
+from resources.embedding.qwen3_vl.inputs import PATCH, Chunker, page_image
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State

@@ -6,7 +6,7 @@ They are in a module of their own because client processes import it.
 import asyncio
 import time
 
-from resources.embedding.qwen3_vl import embedding_requests
+from resources.embedding.qwen3_vl.handlers import PATH, read_vector
 from resources.recognition.vlm import chat_requests
 from resources.vllm.client.client import Client
 
@@ -36,7 +36,7 @@ class ReadyVector:
 
     async def finish(self, ready: tuple[bytes, float], client: Client) -> tuple[float, float]:
         body, count = ready
-        await client.post(embedding_requests.PATH, body, embedding_requests.read_vector, id(ready), 1.0)
+        await client.post(PATH, body, read_vector, id(ready), 1.0)
         return time.monotonic(), count
 
     def close(self) -> None:

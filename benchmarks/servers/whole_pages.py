@@ -20,8 +20,8 @@ import yaml
 from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
 from benchmarks.servers.recognition import unique_pages as stamped
 from benchmarks.servers.steady import lasting_rate, looks, require_enough
-from resources.grounded.detector import DeepSeekOcrLayout
-from resources.grounded.whole_page_reader import WholePageJob, WholePageReader
+from resources.deepseek_layout.detector import DeepSeekOcrLayout
+from resources.deepseek_layout.reader import WholePageJob, WholePageReader
 from resources.pages.page import Page
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer

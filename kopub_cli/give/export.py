@@ -14,8 +14,8 @@ from resources.urls import is_url
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.documents_out.folder import DocumentsOut
-    from resources.documents_out.markdown_file import MarkdownOptions
+    from resources.documents.export import DocumentExport
+    from resources.documents.markdown import MarkdownOptions
     from resources.release.base import OpenImages
 
 
@@ -39,8 +39,8 @@ def export(
     images = _page_images(settings) if page_images else None
     formats = [name for name, wanted in (("markdown", markdown), ("docling", docling)) if wanted]
     if formats:
-        from resources.documents_out.folder import MARKER as OF_DOCUMENTS
-        from resources.documents_out.markdown_file import MarkdownOptions
+        from resources.documents.export import MARKER as OF_DOCUMENTS
+        from resources.documents.markdown import MarkdownOptions
 
         with _made(folder, OF_DOCUMENTS) as out:
             documents = _documents(settings, out, formats, images, MarkdownOptions(page_marks, notes))
@@ -95,8 +95,8 @@ def _page_images(settings: "Settings") -> "OpenImages":
 
 def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
-) -> "DocumentsOut":
-    from resources.documents_out.folder import write_documents
+) -> "DocumentExport":
+    from resources.documents.export import write_documents
     from resources.figures.notes import sound_notes
     from resources.store.corpus_tables import TABLES
 
@@ -105,7 +105,7 @@ def _documents(
     return write_documents(store, keys, folder, formats, sound_notes(store, keys), images, markdown)
 
 
-def _say(folder: str, done: "DocumentsOut") -> None:
+def _say(folder: str, done: "DocumentExport") -> None:
     """What was written; pages and regions add up."""
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions

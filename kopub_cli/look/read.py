@@ -168,10 +168,10 @@ class _Tables:
 
 def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     """Write the documents with their pictures into a folder; or print them, with words in place of the pictures."""
-    from resources.documents_out.document_stream import DocumentStream
-    from resources.documents_out.editing import edited
-    from resources.documents_out.folder import write_documents
-    from resources.documents_out.markdown_file import document_markdown
+    from resources.documents.document import DocumentStream
+    from resources.documents.export import write_documents
+    from resources.documents.markdown import document_markdown
+    from resources.documents.structure import structure_document
 
     tables = _Tables(parts)
     if out is not None:
@@ -185,7 +185,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
             for page in document.pages
         )
         shown = replace(document, pages=pages)
-        typer.echo(document_markdown(shown, edited(shown).blocks), nl=False)
+        typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
 
 
 def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import UndecodableImage
-from resources.figures.judged import Judged
+from resources.figures.answers import JudgedNote
 from resources.figures.notes import FigureNote
 from resources.pages.pixels.images import decode
 from resources.pages.pixels.patches import whole_patches
@@ -58,7 +58,7 @@ class NoteSettings:
     """
 
     make_image: Callable[["NDArray[np.uint8]"], RegionImage]
-    judge: Callable[[Answer], Judged]
+    judge: Callable[[Answer], JudgedNote]
     sampling: Mapping[str, Any]
     room: tuple[int, int]
     tries: int

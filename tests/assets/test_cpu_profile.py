@@ -11,7 +11,7 @@ from PIL import Image
 
 from resources.config.choices.figures import Figures
 from resources.config.settings import load_settings
-from resources.documents_out.folder import write_documents
+from resources.documents.export import write_documents
 from resources.figures.notes import sound_notes
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES

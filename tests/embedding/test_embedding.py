@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from resources.embedding.hashed.embedder import HashedEmbedder
-from resources.embedding.hashed.ngrams import weigh
+from resources.embedding.hashed.embedder import HashedEmbedder, weigh_ngrams
 from resources.pages.page import Page
 from resources.states import State
 
@@ -93,7 +92,7 @@ def test_a_heading_counts_more_than_the_same_words_further_down():
 
 @pytest.mark.parametrize("ending", ["합니다.", "하세요", "합니까?", "한가요?", "하십시오!"])
 def test_sentence_endings_do_not_count(ending: str):
-    assert weigh(f"문서를 저장{ending}") == weigh("문서를 저장")
+    assert weigh_ngrams(f"문서를 저장{ending}") == weigh_ngrams("문서를 저장")
 
 
 def test_a_text_of_endings_alone_is_still_a_text():

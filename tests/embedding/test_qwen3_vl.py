@@ -18,10 +18,9 @@ from PIL import Image
 from pydantic import ValidationError
 
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Chunker, read_ahead
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.embedding_requests import image_request
-from resources.embedding.qwen3_vl.page_images import MAX_ASPECT, PATCH, page_image
+from resources.embedding.qwen3_vl.handlers import image_request
+from resources.embedding.qwen3_vl.inputs import MAX_ASPECT, PATCH, Chunker, page_image, read_ahead
 from resources.errors import EngineError, HubError, UndecodableImage
 from resources.figures.figure import FigurePicture
 from resources.pages.page import Page

@@ -7,16 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.figures.chat.answers import judge
-from resources.figures.chat.prompts import SCHEMA, prompt
-from resources.figures.deepseek import answers as deepseek
-from resources.figures.judged import Judged, Problem, language_of, smiles_of
+from resources.figures.answers import (
+    SCHEMA,
+    JudgedNote,
+    NoteProblem,
+    judge_chat,
+    judge_deepseek,
+    language_of,
+    prompt,
+    smiles_of,
+)
 from resources.recognition.vlm.chat_requests import Answer
 from tests.doubles import figure_chat as double
 
 
-def judged(text: str, finish: str = "stop", language: Any = "ko") -> Judged:
-    return judge(Answer(text, finish, 1), language)
+def judged(text: str, finish: str = "stop", language: Any = "ko") -> JudgedNote:
+    return judge_chat(Answer(text, finish, 1), language)
 
 
 @pytest.mark.parametrize("text", [double.VALID, double.FENCED])
@@ -36,23 +42,23 @@ def test_an_answer_is_a_note_with_or_without_fences(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "finish", "problem"),
     [
-        (double.CUT, "length", Problem.CUT),
-        (double.LOOP, "length", Problem.LOOP),
-        ("\n" * 500, "length", Problem.LOOP),
-        (double.PROSE, "stop", Problem.FORM),
-        (double.CUT, "stop", Problem.FORM),
-        ("[1, 2]", "stop", Problem.FORM),
-        ("", "stop", Problem.EMPTY),
-        (double.answer(description=" "), "stop", Problem.EMPTY),
-        (double.answer(description=None), "stop", Problem.EMPTY),
-        (double.answer(description="N/A"), "stop", Problem.EMPTY),
-        (double.REFUSAL, "stop", Problem.REFUSAL),
-        (double.PLAIN_REFUSAL, "stop", Problem.REFUSAL),
-        (double.ENGLISH, "stop", Problem.LANGUAGE),
-        (double.answer(description="这是一张显示用电量的柱状图。"), "stop", Problem.LANGUAGE),
+        (double.CUT, "length", NoteProblem.CUT),
+        (double.LOOP, "length", NoteProblem.LOOP),
+        ("\n" * 500, "length", NoteProblem.LOOP),
+        (double.PROSE, "stop", NoteProblem.FORM),
+        (double.CUT, "stop", NoteProblem.FORM),
+        ("[1, 2]", "stop", NoteProblem.FORM),
+        ("", "stop", NoteProblem.EMPTY),
+        (double.answer(description=" "), "stop", NoteProblem.EMPTY),
+        (double.answer(description=None), "stop", NoteProblem.EMPTY),
+        (double.answer(description="N/A"), "stop", NoteProblem.EMPTY),
+        (double.REFUSAL, "stop", NoteProblem.REFUSAL),
+        (double.PLAIN_REFUSAL, "stop", NoteProblem.REFUSAL),
+        (double.ENGLISH, "stop", NoteProblem.LANGUAGE),
+        (double.answer(description="这是一张显示用电量的柱状图。"), "stop", NoteProblem.LANGUAGE),
     ],
 )
-def test_what_cannot_be_used_is_named(text: str, finish: str, problem: Problem) -> None:
+def test_what_cannot_be_used_is_named(text: str, finish: str, problem: NoteProblem) -> None:
     found = judged(text, finish)
     assert found.problem is problem
     assert found.reason
@@ -63,7 +69,7 @@ def test_names_in_latin_letters_are_korean_still_and_english_is_asked_for_englis
     mixed = "GPU와 CPU의 FLOPS를 비교한 그래프로 NVIDIA H100이 가장 높다."
     assert judged(double.answer(description=mixed)).problem is None
     assert judged(double.ENGLISH, language="en").problem is None
-    assert judged(double.VALID, language="en").problem is Problem.LANGUAGE
+    assert judged(double.VALID, language="en").problem is NoteProblem.LANGUAGE
 
 
 def test_markup_of_a_model_stays_text() -> None:
@@ -78,7 +84,7 @@ def test_markup_of_a_model_stays_text() -> None:
 
 @given(st.text(), st.sampled_from(["stop", "length"]))
 def test_any_answer_is_judged(text: str, finish: str) -> None:
-    for found in (judged(text, finish), deepseek.judge(Answer(text, finish, 1))):
+    for found in (judged(text, finish), judge_deepseek(Answer(text, finish, 1))):
         assert (found.problem is None) or found.reason
 
 
@@ -104,7 +110,7 @@ def test_what_is_printed_beside_a_figure_stays_within_its_quotation() -> None:
 @pytest.mark.parametrize("text", ["CC(=O)Oc1ccccc1C(=O)O", "C1=CC=CC=C1", "[Na+].[Cl-]"])
 def test_molecules_are_smiles(text: str) -> None:
     assert smiles_of(text) == text
-    assert deepseek.judge(Answer(text, "stop", 1)) == Judged(kind="molecule", smiles=text)
+    assert judge_deepseek(Answer(text, "stop", 1)) == JudgedNote(kind="molecule", smiles=text)
 
 
 @pytest.mark.parametrize("text", ["", "없음", "none", "a photo", "photo", "C1(", "<C>", 7, None, "C" * 2000])
@@ -113,14 +119,14 @@ def test_other_values_are_none(text: Any) -> None:
 
 
 def test_the_form_of_a_deepseek_answer_says_what_it_is() -> None:
-    chart = deepseek.judge(Answer("<table><tr><td>2019<td>1</tr><tr><td>2020</td><td>2</td></table>", "stop", 1))
+    chart = judge_deepseek(Answer("<table><tr><td>2019<td>1</tr><tr><td>2020</td><td>2</td></table>", "stop", 1))
     assert chart.kind == "other_chart"
     assert chart.data_html == "<table><tr><td>2019</td><td>1</td></tr><tr><td>2020</td><td>2</td></tr></table>"
     line, circle = "{'line': ['A -- B'], 'line_endpoint': [(0, 1)]}", "{'circle_center': [(2, 3)], 'radius': [4]}"
-    drawn = deepseek.judge(Answer(f"{{'Line': {line}, 'Circle': {circle}}}", "stop", 1))
+    drawn = judge_deepseek(Answer(f"{{'Line': {line}, 'Circle': {circle}}}", "stop", 1))
     assert drawn.kind == "geometry"
     assert "<td>Circle</td><td>radius</td><td>4</td>" in str(drawn.data_html)
-    said = deepseek.judge(Answer("A photo of a  river\nin winter.", "stop", 1))
+    said = judge_deepseek(Answer("A photo of a  river\nin winter.", "stop", 1))
     assert (said.kind, said.description) == ("other", "A photo of a river in winter.")
     assert said.note("a/1", 1, 0.0).language == "en"
 
@@ -137,7 +143,7 @@ def test_the_form_of_a_deepseek_answer_says_what_it_is() -> None:
     ids=["call", "nested", "cut", "other", "long"],
 )
 def test_a_drawing_is_read_and_never_run(text: str) -> None:
-    assert deepseek.judge(Answer(text, "stop", 1)).problem is Problem.FORM
+    assert judge_deepseek(Answer(text, "stop", 1)).problem is NoteProblem.FORM
 
 
 def test_the_language_is_that_of_most_letters() -> None:

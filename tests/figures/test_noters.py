@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
+from resources.figures.answers import SCHEMA
 from resources.figures.chat.noter import ChatNoter
-from resources.figures.chat.prompts import SCHEMA
 from resources.figures.deepseek.noter import DeepSeekNoter
 from resources.figures.figure import FigurePicture
 from resources.figures.notes import FigureNote

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from resources.figures.answers import SCHEMA, prompt, response_format
 from resources.figures.chat.noter import ChatNoter
-from resources.figures.chat.prompts import SCHEMA, prompt, response_format
 from resources.figures.figure import FigurePicture
 from resources.figures.notes import FigureNote
 from resources.figures.reader import PATCH, figure_image

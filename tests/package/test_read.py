@@ -15,7 +15,7 @@ import kopub
 from kopub.reading import Reading
 from kopub.sources.home import HomeSource
 from resources.config.settings import Settings
-from resources.documents_out.folder import write_documents
+from resources.documents.export import write_documents
 from resources.pages.indexing import index
 from tests.cli.test_cli import environment_of
 from tests.support.harness import Platform

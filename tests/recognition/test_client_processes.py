@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import pickle, sys
 pickle.loads(bytes.fromhex(sys.argv[1]))
-import resources.grounded.whole_page_reader
+import resources.deepseek_layout.reader
 import resources.recognition.vlm.page_reader, resources.embedding.qwen3_vl.handlers
 print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modules.keys()))
 """

@@ -13,17 +13,16 @@ from pydantic import Field, field_validator, model_validator
 from resources.code_version import CodeVersion
 from resources.embedding.base import MAX_DIM, Embedder
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import read_ahead
 from resources.embedding.qwen3_vl.handlers import (
     EmbeddingSettings,
     FigureEmbeddingHandler,
-    FigureJob,
+    FigureVectorJob,
     PageEmbeddingHandler,
-    PageJob,
+    PageVectorJob,
     TextEmbeddingHandler,
-    TextJob,
+    TextVectorJob,
 )
-from resources.embedding.qwen3_vl.page_images import PATCH
+from resources.embedding.qwen3_vl.inputs import PATCH, read_ahead
 from resources.engine import missing_modules, releases, require_installed
 from resources.errors import EngineError
 from resources.figures.figure import FigurePicture
@@ -118,7 +117,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
-        yield from self.run_jobs((PageJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
+        yield from self.run_jobs((PageVectorJob(page.page_id, bytes(page.data)) for page in pages), make, _lost)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         return self._embed_texts(texts, self.instruction)
@@ -128,7 +127,7 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
             self._settings(self.instruction), max_image_tokens=min(self._image_tokens, most_pixels // PATCH**2)
         )
         make = partial(FigureEmbeddingHandler, settings, self.tokenizer_file())
-        jobs = (FigureJob(figure.id, figure.data, figure.caption) for figure in figures)
+        jobs = (FigureVectorJob(figure.id, figure.data, figure.caption) for figure in figures)
         yield from self.run_jobs(jobs, make, _lost)
 
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
@@ -184,11 +183,11 @@ class Qwen3VLEmbedder(ServedEngine, Embedder):
 
     def _embed_texts(self, texts: Iterable[tuple[str, str]], instruction: str) -> Iterator[Embedding]:
         make = partial(TextEmbeddingHandler, self._settings(instruction), self.tokenizer_file())
-        yield from self.run_jobs((TextJob(id, text) for id, text in texts), make, _lost)
+        yield from self.run_jobs((TextVectorJob(id, text) for id, text in texts), make, _lost)
 
     def _settings(self, instruction: str) -> EmbeddingSettings:
         return EmbeddingSettings(instruction, self.width, self.dim, self.max_tokens, self._image_tokens)
 
 
-def _lost(job: PageJob | FigureJob | TextJob, reason: str) -> Embedding:
+def _lost(job: PageVectorJob | FigureVectorJob | TextVectorJob, reason: str) -> Embedding:
     return Embedding(job.id, State.FAILED, reason=reason)

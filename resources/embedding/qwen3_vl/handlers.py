@@ -1,21 +1,21 @@
-"""Embeds pages, figures and texts with a model server; runs in the client processes."""
+"""Embedding requests, and the vectors in their answers. Pure."""
 
 import asyncio
+import base64
+import json
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.chunking import Chunker
-from resources.embedding.qwen3_vl.embedding_requests import PATH, Answer, image_request, read_vector, text_request
-from resources.embedding.qwen3_vl.page_images import PageImage, check_resizer, page_image
+from resources.embedding.qwen3_vl.inputs import Chunker, PageImage, check_resizer, page_image
 from resources.errors import EngineError, UndecodableImage
 from resources.pages.pixels.images import decode
 from resources.printable import harmless
@@ -23,6 +23,56 @@ from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
 from resources.vllm.client.http_errors import Refused, Unanswered
+from resources.vllm.client.image_requests import Frame, framed, image_part, request_frame
+
+PATH = "/v1/embeddings"
+_FORMAT = {"encoding_format": "base64", "embed_dtype": "float32", "endianness": "little"}
+"""Every bit of the vector, in a third of the bytes that decimals take."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAnswer:
+    """A vector as the server made it, float32, and the tokens of its prompt."""
+
+    vector: np.ndarray
+    tokens: int
+
+
+def text_request(model: str, tokens: Sequence[int]) -> bytes:
+    """A request in JSON for the vector of a prompt."""
+    return json.dumps({"model": model, "input": list(tokens), **_FORMAT}).encode()
+
+
+def image_request(model: str, instruction: str, image: PageImage, text: str = "") -> bytes:
+    """A request in JSON for the vector of an image below an instruction, with a text after it if there is one."""
+    return framed(_frame(model, instruction, image.media_type, text), image.data)
+
+
+@lru_cache
+def _frame(model: str, instruction: str, media_type: str, text: str) -> Frame:
+    beside = [{"type": "text", "text": text}] if text else []
+    return request_frame(
+        {
+            "model": model,
+            "messages": [
+                {"role": "system", "content": [{"type": "text", "text": instruction}]},
+                {"role": "user", "content": [image_part(media_type), *beside]},
+            ],
+            # The vector is read at the token that the tokenizer adds after the answer's opening; by default,
+            # embedding requests have neither.
+            "add_generation_prompt": True,
+            "add_special_tokens": True,
+            **_FORMAT,
+        }
+    )
+
+
+def read_vector(answer: Any) -> VectorAnswer:
+    """The answer to a request for one vector. Raises `LookupError`, `TypeError` or `ValueError` for other JSON."""
+    (item,) = answer["data"]
+    vector = np.frombuffer(base64.b64decode(item["embedding"], validate=True), "<f4")
+    return VectorAnswer(vector, int(answer["usage"]["prompt_tokens"]))
+
 
 _SURE = 3
 """Vectors of another width, and none of the right one, after which the server serves another model."""
@@ -34,7 +84,7 @@ Figures = defaultdict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class PageJob:
+class PageVectorJob:
     """A page to be embedded, as it travels to a client process."""
 
     id: str
@@ -42,7 +92,7 @@ class PageJob:
 
 
 @dataclass(frozen=True, slots=True)
-class FigureJob:
+class FigureVectorJob:
     """A figure to be embedded with its caption, as it travels to a client process."""
 
     id: str
@@ -51,7 +101,7 @@ class FigureJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TextJob:
+class TextVectorJob:
     """A text or query to be embedded."""
 
     id: str
@@ -70,7 +120,7 @@ class EmbeddingSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VectorRequest:
     """One request: its body by the model's name, and the tokens of its prompt."""
 
     body: Callable[[str], bytes]
@@ -78,7 +128,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class PreparedJob:
+class PreparedVector:
     """A job with its requests. `settled` is set when no request is needed.
 
     `untouched` are the source's bytes where they are sent as they are.
@@ -86,12 +136,12 @@ class PreparedJob:
 
     id: str
     settled: Embedding | None = None
-    requests: list[Request] = field(default_factory=list)
+    requests: list[VectorRequest] = field(default_factory=list)
     untouched: bytes | None = None
     figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
-class _Unusable(Exception):
+class _UnusableVector(Exception):
     """An answer that is no vector of the text or image; the reason for a person."""
 
 
@@ -109,7 +159,7 @@ class EmbeddingHandler:
     def close(self) -> None:
         """Nothing to release."""
 
-    async def finish(self, ready: PreparedJob, client: Client) -> tuple[Embedding, Figures]:
+    async def finish(self, ready: PreparedVector, client: Client) -> tuple[Embedding, Figures]:
         """Send all requests and make one vector of the answers; a failed request fails the whole."""
         if ready.settled is not None:
             return ready.settled, ready.figures
@@ -118,12 +168,12 @@ class EmbeddingHandler:
             made = Embedding(ready.id, State.OK, self._pooled(answers))
         except Refused as error:
             made = await self._refused(ready, str(error))
-        except (Unanswered, _Unusable) as error:
+        except (Unanswered, _UnusableVector) as error:
             made = Embedding(ready.id, State.FAILED, reason=str(error))
         ready.figures["requests_repeated"] += client.take_retries()
         return made, ready.figures
 
-    async def _refused(self, prepared: PreparedJob, reason: str) -> Embedding:
+    async def _refused(self, prepared: PreparedVector, reason: str) -> Embedding:
         """The result of a refused request; bytes that only the server has decoded so far may be to blame."""
         if prepared.untouched is not None:
             try:
@@ -132,7 +182,7 @@ class EmbeddingHandler:
                 return Embedding(prepared.id, error.state, reason=str(error))
         return Embedding(prepared.id, State.FAILED, reason=f"the server refused it: {reason}")
 
-    async def _request(self, prepared: PreparedJob, request: Request, client: Client) -> Answer:
+    async def _request(self, prepared: PreparedVector, request: VectorRequest, client: Client) -> VectorAnswer:
         model = await client.model()
         prepared.figures["requests"] += 1
         answer, _ = await client.post(PATH, request.body(model), read_vector, prepared.id, request.tokens)
@@ -140,7 +190,7 @@ class EmbeddingHandler:
         self._check(request, answer)
         return answer
 
-    def _check(self, request: Request, answer: Answer) -> None:
+    def _check(self, request: VectorRequest, answer: VectorAnswer) -> None:
         """Raise `_Unusable` for a wrong vector, and `EngineError` when the server makes no right ones."""
         width = len(answer.vector)
         if width != self._settings.width:
@@ -148,30 +198,30 @@ class EmbeddingHandler:
             reason = f"the server's vectors have {width} numbers, not the {self._settings.width} of the model"
             if self._wrong >= _SURE and not self._right:
                 raise EngineError(f"{reason}; check which model it serves, or the embedding's `width`")
-            raise _Unusable(reason)
+            raise _UnusableVector(reason)
         self._right += 1
         if answer.tokens != request.tokens:
-            raise _Unusable(
+            raise _UnusableVector(
                 f"the server read {answer.tokens} tokens where {request.tokens} were sent: it cuts texts off, "
                 "resizes images or has another template"
             )
         if not np.isfinite(answer.vector).all():
-            raise _Unusable("the server's vector holds NaN or infinity")
+            raise _UnusableVector("the server's vector holds NaN or infinity")
 
-    def _pooled(self, chunks: Sequence[Answer]) -> np.ndarray:
+    def _pooled(self, chunks: Sequence[VectorAnswer]) -> np.ndarray:
         """The mean of the chunks' vectors weighted by tokens, of norm 1; each is cut to `dim` and of norm 1 before."""
         cut = np.stack([chunk.vector[: self._settings.dim] for chunk in chunks]).astype(np.float64)
         norms = np.linalg.norm(cut, axis=1, keepdims=True)
         if not norms.all():
-            raise _Unusable("the server's vector is zero")
+            raise _UnusableVector("the server's vector is zero")
         mean = np.average(cut / norms, axis=0, weights=[chunk.tokens for chunk in chunks])
         norm = np.linalg.norm(mean)
         if not norm:
-            raise _Unusable("the vectors of the text's chunks cancel out")
+            raise _UnusableVector("the vectors of the text's chunks cancel out")
         return (mean / norm).astype(np.float32)
 
 
-Pictured = TypeVar("Pictured", PageJob, FigureJob)
+Pictured = TypeVar("Pictured", PageVectorJob, FigureVectorJob)
 
 
 class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
@@ -181,10 +231,10 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         super().__init__(settings, tokenizer)
         check_resizer()
 
-    def prepare(self, job: Pictured) -> PreparedJob:
+    def prepare(self, job: Pictured) -> PreparedVector:
         """Decode and resize the picture, unless its bytes can go as they are."""
         started = time.perf_counter()
-        prepared = PreparedJob(job.id)
+        prepared = PreparedVector(job.id)
         try:
             image = page_image(job.data, self._settings.max_image_tokens)
         except UndecodableImage as error:
@@ -195,44 +245,44 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         return prepared
 
     @abstractmethod
-    def _ask(self, job: Pictured, image: PageImage, prepared: PreparedJob) -> None:
+    def _ask(self, job: Pictured, image: PageImage, prepared: PreparedVector) -> None:
         """Add the request for a picture, and what is to be counted of it."""
 
 
-class PageEmbeddingHandler(ImageEmbeddingHandler[PageJob]):
+class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
     """The `Handler` of pages."""
 
-    def _ask(self, job: PageJob, image: PageImage, prepared: PreparedJob) -> None:
+    def _ask(self, job: PageVectorJob, image: PageImage, prepared: PreparedVector) -> None:
         instruction = self._settings.instruction
         tokens = self._chunker.tokens_around_image() + image.tokens
-        prepared.requests.append(Request(lambda model: image_request(model, instruction, image), tokens))
+        prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image), tokens))
         prepared.untouched = job.data if image.untouched else None
         prepared.figures["images_untouched"] += image.untouched
 
 
-class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureJob]):
+class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureVectorJob]):
     """The `Handler` of figures. A long caption is cut: it says what the figure is at its beginning."""
 
-    def _ask(self, job: FigureJob, image: PageImage, prepared: PreparedJob) -> None:
+    def _ask(self, job: FigureVectorJob, image: PageImage, prepared: PreparedVector) -> None:
         instruction, caption = self._settings.instruction, harmless(job.caption)
         beside, read = self._chunker.beginning(caption, _CAPTION_TOKENS)
         tokens = self._chunker.tokens_around_image() + image.tokens + read
-        prepared.requests.append(Request(lambda model: image_request(model, instruction, image, beside), tokens))
+        prepared.requests.append(VectorRequest(lambda model: image_request(model, instruction, image, beside), tokens))
         prepared.figures["captions_cut"] += beside != caption
 
 
 class TextEmbeddingHandler(EmbeddingHandler):
     """The `Handler` of texts and queries."""
 
-    def prepare(self, job: TextJob) -> PreparedJob:
+    def prepare(self, job: TextVectorJob) -> PreparedVector:
         """Tokenize the text, in chunks if it has too many tokens."""
         started = time.perf_counter()
-        prepared = PreparedJob(job.id)
+        prepared = PreparedVector(job.id)
         if not job.text.strip():
             prepared.settled = Embedding(job.id, State.BLANK)
             return prepared
         prompts = self._chunker.prompts(job.text)
-        prepared.requests = [Request(partial(text_request, tokens=tokens), len(tokens)) for tokens in prompts]
+        prepared.requests = [VectorRequest(partial(text_request, tokens=tokens), len(tokens)) for tokens in prompts]
         prepared.figures["texts_chunked"] += len(prompts) > 1
         prepared.figures["chunks"] += len(prompts)
         prepared.figures["prepare_seconds"] += time.perf_counter() - started

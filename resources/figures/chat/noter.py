@@ -8,9 +8,8 @@ from pydantic import Field, model_validator
 
 from resources.code_version import CodeVersion
 from resources.engine import releases
+from resources.figures.answers import Language, judge_chat, prompt, response_format
 from resources.figures.base import FigureNoter
-from resources.figures.chat.answers import judge
-from resources.figures.chat.prompts import Language, prompt, response_format
 from resources.figures.figure import FigurePicture
 from resources.figures.notes import FigureNote
 from resources.figures.reader import PATCH, FigureJob, FigureReader, NoteSettings, figure_image
@@ -69,7 +68,7 @@ class ChatNoter(ServedEngine, FigureNoter):
         form = {"response_format": response_format()} if self.structured else {}
         return NoteSettings(
             make_image=partial(figure_image, max_tokens=min(most_pixels // PATCH**2, self.server.max_image_tokens)),
-            judge=partial(judge, language=self.language),
+            judge=partial(judge_chat, language=self.language),
             sampling={**form, **self.sampling},
             room=(self.max_tokens, 2 * self.max_tokens),
             tries=self.tries,

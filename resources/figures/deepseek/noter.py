@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from resources.code_version import CodeVersion
 from resources.engine import releases
+from resources.figures.answers import judge_deepseek
 from resources.figures.base import FigureNoter
 from resources.figures.chat.noter import lost
-from resources.figures.deepseek.answers import judge
 from resources.figures.figure import FigurePicture
 from resources.figures.notes import FigureNote
 from resources.figures.reader import FigureJob, FigureReader, NoteSettings
@@ -55,6 +55,6 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
         """`most_pixels` is not used: the model's tiles are its size."""
         jobs = (FigureJob(figure.id, figure.data, _PROMPT) for figure in figures)
         settings = NoteSettings(
-            tiled_image, judge, SAMPLING, room=(self.max_tokens, 2 * self.max_tokens), tries=self.tries
+            tiled_image, judge_deepseek, SAMPLING, room=(self.max_tokens, 2 * self.max_tokens), tries=self.tries
         )
         yield from self.run_jobs(jobs, partial(FigureReader, settings), lost)

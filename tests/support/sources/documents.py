@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
-from resources.documents_out.document import Document, DocumentPage
+from resources.documents.document import Document, DocumentPage
 from resources.layout.tasks import DEFAULT_TASKS
 from resources.recognition.read_regions import ReadRegion
 from resources.states import State

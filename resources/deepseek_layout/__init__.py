@@ -1,0 +1,1 @@
+"""Layout and texts of whole pages by one request to DeepSeek-OCR."""

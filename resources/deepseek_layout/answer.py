@@ -1,0 +1,348 @@
+"""Parses a grounded answer of DeepSeek-OCR: its blocks, and the regions of a page that they are."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from resources.deepseek_layout.page_ink import PixelBox
+from resources.layout.regions import Task
+from resources.recognition.vlm.answers import Defect, Problem, find_defect, tidy
+from resources.recognition.vlm.chat_requests import Answer
+from resources.recognition.vlm.deepseek.deepseek_answers import clean
+from resources.recognition.vlm.placeholder_cells import count_placeholders
+
+OURS: Mapping[str, str] = MappingProxyType(
+    {
+        "title": "doc_title",
+        "sub_title": "paragraph_title",
+        "text": "text",
+        "paragraph": "text",
+        "list": "text",
+        "table": "table",
+        "table_caption": "figure_title",
+        "table_footnote": "vision_footnote",
+        "image": "image",
+        "figure": "image",
+        "image_caption": "figure_title",
+        "figure_caption": "figure_title",
+        "figure_title": "figure_title",
+        "image_footnote": "vision_footnote",
+        "figure_footnote": "vision_footnote",
+        "chart": "chart",
+        "chart_caption": "figure_title",
+        "equation": "display_formula",
+        "formula": "display_formula",
+        "equation_caption": "formula_number",
+        "header": "header",
+        "footer": "footer",
+        "page_number": "number",
+        "footnote": "footnote",
+    }
+)
+"""The first nine and the captions were seen in real answers, the others stand in parsers of others."""
+UNKNOWN = "text"
+"""What a label is that is not among them: its text is read on."""
+TITLES = frozenset({"doc_title", "paragraph_title"})
+CAPTIONS = frozenset(label for label in OURS if label.endswith(("_caption", "_footnote")) or label == "figure_title")
+"""The model's own labels of what belongs to a table or a picture."""
+CAPTIONED = frozenset({"table", "image", "figure", "chart"})
+
+
+def our_label(label: str) -> str:
+    """Our label for the model's own."""
+    return OURS.get(label, UNKNOWN)
+
+
+GRID = 999
+"""Coordinates go from 0 to this in both directions, whatever the shape of the page."""
+
+ShareBox = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) as shares of width and height, each 0 to 1, of a positive area."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBlock:
+    """A block of a page: the model's label, its boxes, its text.
+
+    Text before the first tag has no label and no box; a block whose boxes cannot be used has none either. `is_last` is
+    the one in which the answer ends.
+    """
+
+    label: str
+    boxes: tuple[ShareBox, ...]
+    text: str
+    is_last: bool = False
+
+
+def _mark(name: str) -> str:
+    return rf"[<＜][|｜]{name}[|｜][>＞]"
+
+
+_NUMBERS = r"\[[\[\]\d\s,.\-]*"
+_TAG = re.compile(
+    # A closed label, or one in which the answer ends; then its box, whole or cut.
+    rf"{_mark('ref')}(?P<label>[^<＜\n]{{0,200}}?)(?:{_mark('/ref')}|(?=[<＜][|｜])|\Z)"
+    rf"(?:\s*{_mark('det')}\s*(?P<boxes>{_NUMBERS})?(?:{_mark('/det')})?)?"
+    rf"|{_mark('det')}\s*(?P<named>[A-Za-z_]{{2,40}}(?=\s*\[))?\s*(?P<named_boxes>{_NUMBERS})?(?:{_mark('/det')})?"
+    rf"|^[ \t]*(?P<bare>{'|'.join(sorted(OURS, key=len, reverse=True))})[ \t]?"
+    r"(?P<bare_boxes>\[\[[\d\s,.\-]*(?:\][\s,]*\[[\d\s,.\-]*)*(?:\]\]|\Z))",
+    re.MULTILINE | re.IGNORECASE,
+)
+_STRAY = re.compile(rf"{_mark('/?(?:ref|det|grounding)')}|[<＜][|｜]/?(?:ref?|r|det?|d|grounding)?[|｜]?\Z")
+"""A mark without its partner, or one in which the answer was cut off."""
+_ONE_BOX = re.compile(r"\[([^\[\]]*)\]?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NAME = re.compile(r"[A-Za-z0-9_ \-]*")
+_TABLE = re.compile(r"<table", re.IGNORECASE)
+
+
+def parse(answer: str) -> tuple[AnswerBlock, ...]:
+    """The blocks of an answer in reading order; none for an answer without text and tags.
+
+    A table's HTML is the table's, also where the tag of its caption stands before it, and a caption that is printed
+    above its table or picture comes before it.
+    """
+    blocks = list(_blocks(answer))
+    if blocks:
+        blocks[-1] = replace(blocks[-1], is_last=True)
+    return tuple(_captions_in_place(_tables_to_their_tags(blocks)))
+
+
+def without_tags(answer: str) -> str:
+    """The answer's text alone: what stands outside of tags and marks."""
+    return _STRAY.sub("", _TAG.sub("", answer))
+
+
+def _blocks(answer: str) -> Iterator[AnswerBlock]:
+    label, boxes, start, tagged = "", (), 0, False
+    for tag in _TAG.finditer(answer):
+        block = _block(label, boxes, answer[start : tag.start()])
+        if tagged or block.text:
+            yield block
+        label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
+        boxes = _boxes(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or "")
+        start, tagged = tag.end(), True
+    block = _block(label, boxes, answer[start:])
+    if block.text or block.boxes:
+        yield block
+
+
+def _block(label: str, boxes: tuple[ShareBox, ...], text: str) -> AnswerBlock:
+    text = _STRAY.sub("", text).strip()
+    if not text and not _NAME.fullmatch(label):
+        # Asked for words instead of blocks, the model writes the printed words where the label stands.
+        return AnswerBlock("", boxes, label)
+    return AnswerBlock(label.lower(), boxes, text)
+
+
+def _boxes(written: str) -> tuple[ShareBox, ...]:
+    """The boxes of a tag that have an area; corners in the wrong order are put right."""
+    found = []
+    for box in _ONE_BOX.findall(written):
+        numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
+        if len(numbers) == 4:
+            (x1, x2), (y1, y2) = sorted(numbers[::2]), sorted(numbers[1::2])
+            if x1 < x2 and y1 < y2:
+                found.append((x1, y1, x2, y2))
+    return tuple(found)
+
+
+def _tables_to_their_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """The HTML of a table moved to the tag of the table where tags of its caption or notes stand between the two."""
+    for at, block in enumerate(blocks):
+        if block.label != "table" or block.text:
+            continue
+        for later in range(at + 1, len(blocks)):
+            other = blocks[later]
+            if other.label not in CAPTIONS:
+                break
+            found = _TABLE.search(other.text)
+            if found is not None:
+                blocks[at] = replace(block, text=other.text[found.start() :], is_last=other.is_last)
+                blocks[later] = replace(other, text=other.text[: found.start()].strip(), is_last=False)
+                break
+    return blocks
+
+
+def _captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """Captions before their table or picture where they are printed above it."""
+    for at in range(len(blocks) - 1):
+        block, caption = blocks[at], blocks[at + 1]
+        if block.label in CAPTIONED and caption.label in CAPTIONS and block.boxes and caption.boxes:
+            (_, top, _, bottom), (_, above, _, below) = block.boxes[0], caption.boxes[0]
+            if above + below < top + bottom and below <= (top + bottom) / 2:
+                blocks[at], blocks[at + 1] = caption, block
+    return blocks
+
+
+_KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
+_PICTURES = frozenset({"image", "chart"})
+_HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+_EQUAL_BLOCKS = {True: 8, False: 30}
+"""Equal blocks at the end of an answer from which they are a loop, by whether it used up its room."""
+_WORST_FIRST = tuple(Problem)
+_LEAST_HEIGHT = 0.01
+"""Share of a page's height that text before the first tag has at least."""
+
+
+class BoxSource(StrEnum):
+    """Where the box of a region is from."""
+
+    NAMED = "named"
+    """The answer has it."""
+    BETWEEN = "between"
+    """The answer has none that can be used: the strip that its neighbours leave."""
+    NOWHERE = "nowhere"
+    """Nobody knows: all that the answer is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegion:
+    """A region that an answer names, with our label and its text; `doubt` says what is wrong with the text."""
+
+    label: str
+    bbox: PixelBox
+    text: str
+    doubt: Problem | None = None
+    place: BoxSource = BoxSource.NAMED
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """The regions of an answer in reading order, its whole text, and the worst defect of it.
+
+    `unknown` counts labels that are none of ours, `pruned` cells whose placeholder was taken out.
+    """
+
+    regions: tuple[NamedRegion, ...]
+    text: str
+    defect: Defect | None
+    unknown: int = 0
+    pruned: int = 0
+
+
+def page_answer(answer: Answer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
+    """An answer about the part of a page in `frame`. `scripts` are the expected ones, named as by `script_of`."""
+    blocks = parse(answer.text)
+    if not blocks:
+        return PageAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
+    used_up = answer.finish_reason == "length"
+    contents = [_content(block) for block in blocks]
+    text = "\n".join(content for _, content in contents)
+    defect = _defect(blocks, contents, answer.finish_reason, scripts)
+    sound = len(text) if defect is None or defect.problem is not Problem.LOOP else defect.sound
+    regions: list[NamedRegion] = []
+    start = 0
+    for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
+        if start > sound:
+            break  # the loop goes on here
+        doubt = _doubt(content, label, scripts)
+        if start + len(content) > sound:
+            doubt = Problem.LOOP
+        elif used_up and block.is_last:
+            doubt = doubt or Problem.CUT
+        start += len(content) + 1
+        regions += _regions(blocks, at, label, content, doubt, frame)
+    unknown = sum(bool(block.label) and block.label not in OURS for block in blocks)
+    pruned = sum(count_placeholders(block.text) for block in blocks) - count_placeholders(text)
+    return PageAnswer(tuple(regions), text, defect, unknown, max(0, pruned))
+
+
+def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
+    """The answers about the parts of a page as one, with the worst defect."""
+    defects = [part.defect for part in parts if part.defect is not None]
+    return PageAnswer(
+        tuple(region for part in parts for region in part.regions),
+        "\n".join(part.text for part in parts),
+        min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None),
+        sum(part.unknown for part in parts),
+        sum(part.pruned for part in parts),
+    )
+
+
+def _content(block: AnswerBlock) -> tuple[str, str]:
+    """Our label and the content of a block, in the form of `RegionText.content`."""
+    label = our_label(block.label) if block.label else UNKNOWN
+    if label not in _KINDS and "<table" in block.text.lower():
+        label = "table"
+    kind = _KINDS.get(label, Task.TEXT)
+    content = tidy(clean(block.text, kind), kind)
+    return label, _HEADING.sub("", content) if label in TITLES else content
+
+
+def _defect(
+    blocks: Sequence[AnswerBlock], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
+) -> Defect | None:
+    used_up = finish_reason == "length"
+    same = 1
+    while same < len(blocks) and _is_like(blocks[-1 - same], blocks[-1]):
+        same += 1
+    if same >= _EQUAL_BLOCKS[used_up]:
+        ended = "\n".join(content for _, content in contents[: len(blocks) - same + 1])
+        return Defect(Problem.LOOP, f"{same} equal blocks ({blocks[-1].label or UNKNOWN:.40}) end it", len(ended))
+    text = "\n".join(content for _, content in contents)
+    if not text.strip():
+        # A page of pictures alone has no text.
+        return Defect(Problem.CUT, "the answer was cut off", 0) if used_up else None
+    return find_defect(text, finish_reason, Task.TABLE if "<table" in text else Task.TEXT, scripts)
+
+
+def _is_like(block: AnswerBlock, other: AnswerBlock) -> bool:
+    return block.label == other.label and block.text == other.text
+
+
+def _doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
+    """What is wrong with the text of one region by itself."""
+    if not content.strip():
+        return None
+    defect = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts)
+    return None if defect is None else defect.problem
+
+
+def _regions(
+    blocks: Sequence[AnswerBlock], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
+) -> list[NamedRegion]:
+    """The regions of a block: one for its text, and one for each picture."""
+    block = blocks[at]
+    boxes = [_in_frame(box, frame) for box in block.boxes]
+    if label in _PICTURES:
+        pictures = [NamedRegion(label, box, "") for box in boxes]
+        # A picture is cut out; what the model read in it is a text of its own.
+        texts = [NamedRegion(UNKNOWN, _around(boxes), content, doubt)] if content and boxes else []
+        if pictures or not content:
+            return [*pictures, *texts]
+        label = UNKNOWN
+    if boxes and content:
+        return [NamedRegion(label, _around(boxes), content, doubt)]
+    if boxes:
+        return [NamedRegion(label, box, "", doubt) for box in boxes]
+    if not content:
+        return []
+    box = _between(blocks, at)
+    if box is None:
+        return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]
+    return [NamedRegion(label, _in_frame(box, frame), content, doubt, BoxSource.BETWEEN)]
+
+
+def _between(blocks: Sequence[AnswerBlock], at: int) -> ShareBox | None:
+    """The strip between the neighbours of a block without a box; None where they leave none."""
+    after = next((block.boxes[0] for block in blocks[at + 1 :] if block.boxes), None)
+    before = next((block.boxes[-1] for block in reversed(blocks[:at]) if block.boxes), None)
+    if after is None and before is None:
+        return None
+    top = before[3] if before is not None else 0.0
+    bottom = after[1] if after is not None else 1.0
+    return (0.0, top, 1.0, bottom) if bottom - top >= _LEAST_HEIGHT else None
+
+
+def _in_frame(box: ShareBox, frame: PixelBox) -> PixelBox:
+    (x1, y1, x2, y2), (left, top, right, bottom) = box, frame
+    width, height = right - left, bottom - top
+    return left + x1 * width, top + y1 * height, left + x2 * width, top + y2 * height
+
+
+def _around(boxes: Sequence[PixelBox]) -> PixelBox:
+    x1, y1, x2, y2 = zip(*boxes, strict=True)
+    return min(x1), min(y1), max(x2), max(y2)

@@ -1,0 +1,218 @@
+"""Which pages of a shard are read a second time. Pure.
+
+The cap is one for the shard, however many client processes read it, and the same pages get it whatever order their
+answers come in: the first ones of the shard, in its order, whose answers are not good.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from resources.code_version import CodeVersion
+from resources.deepseek_layout.reader import PageTry, WholePageJob, WholePageReader, WholePageSettings
+from resources.engine import releases
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout
+from resources.layout.tasks import check_labels, tasks_by_label
+from resources.pages.page import Batch, Page
+from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
+from resources.recognition.vlm.deepseek.deepseek_images import VERSION as IMAGES
+from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
+from resources.states import State
+from resources.vllm.served_engine import ServedEngine
+
+_ROUNDING = 1e-9
+"""A tenth of thirty pages is three, not a little less."""
+
+
+@dataclass(slots=True)
+class _PageRequest:
+    """A page that was asked for. `wanted` is None until its answer is there, `granted` until it is decided."""
+
+    number: int
+    most: int
+    wanted: bool | None = None
+    granted: bool | None = None
+
+
+@dataclass(slots=True)
+class _ShardTries:
+    """The pages of a shard from the first that is not decided on, and the second tries of those before."""
+
+    began: int = 0
+    spent: int = 0
+    undecided: deque[_PageRequest] = field(default_factory=deque)
+
+
+class SecondTries:
+    """Second tries of at most `share` of the pages of a shard, 0 to 1, and of one page at least; none for 0.
+
+    Of pages that are in no batch nobody knows how many will come: there a page counts those up to itself.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._shards: dict[Batch | None, _ShardTries] = {}
+        self._of: dict[int, tuple[_ShardTries, _PageRequest]] = {}
+
+    def began(self, number: int, batch: Batch | None) -> None:
+        """A page is asked for; those of a batch in the order of its shard. `number` is no other page's."""
+        shard = self._shards.setdefault(batch, _ShardTries())
+        shard.began += 1
+        asked = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
+        shard.undecided.append(asked)
+        self._of[number] = shard, asked
+
+    def answered(self, number: int, wanted: bool) -> list[tuple[int, bool]]:
+        """A page's first answer is there, and a second try is `wanted` or not.
+
+        Returns the pages that this decides on, and whether each of them gets its second try: a page waits only as long
+        as answers of pages before it can change that.
+        """
+        shard, asked = self._of.pop(number)
+        asked.wanted = wanted
+        asked.granted = None if wanted else False
+        decided = []
+        least = most = shard.spent
+        for page in shard.undecided:
+            if page.wanted and page.granted is None and (most < page.most or least >= page.most):
+                page.granted = most < page.most
+                decided.append((page.number, page.granted))
+            least += page.granted is True
+            most += page.granted is not False
+        while shard.undecided and shard.undecided[0].granted is not None:
+            shard.spent += shard.undecided.popleft().granted is True
+        return decided
+
+    def _most(self, pages: int) -> int:
+        return max(1, math.floor(self._share * pages + _ROUNDING)) if self._share else 0
+
+
+class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
+    """Regions and their texts by one request a page to DeepSeek-OCR, with its prompt for grounded markdown.
+
+    `ocr_results` takes the texts and reads what has none. A page whose answer is not good is asked for once more, in
+    two halves.
+    """
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
+    typical_seconds: ClassVar[float] = 0.7
+    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.grounded.whole_page_reader")
+    limits: ClassVar[tuple[str, ...]] = (
+        "DeepSeek-OCR was trained on Chinese and English: on MDPBench its Korean pages score 28, GLM-OCR's 61.",
+        "A page is seen at 1024 pixels and in at most six tiles of 640, A4 at about 155 dpi.",
+        "Boxes lie on a grid of 1000, and their score of 1 says nothing.",
+        "Running heads, feet and page numbers are mostly left out, and charts and drawings are images.",
+        "A table that a page read in halves cuts is two tables.",
+    )
+
+    prompt: str = Field(default=MARKDOWN, min_length=1, description="The prompt of a page.")
+    sampling: dict[str, Any] = Field(default={}, description="Added to every request.")
+    scripts: list[str] = Field(
+        default=["HANGUL", "LATIN", "GREEK"],
+        description="Expected scripts, as `scripts` of a recognizer; a region in another one is read from its crop.",
+    )
+    tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
+    most_outside: float = Field(
+        default=0.2, ge=0, le=1, description="Share of a page's ink that may lie outside of all regions."
+    )
+    halves_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Second tries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
+    )
+    second_look: list[str] = Field(
+        default=[],
+        description="Labels, such as table: a page on which none was found is read again in halves, within "
+        "`halves_share`, and keeps the better answer.",
+    )
+    ocr2: bool = Field(default=False, description="The server serves DeepSeek-OCR-2, whose tiles have 768 pixels.")
+
+    @field_validator("tasks")
+    @classmethod
+    def _known_labels(cls, tasks: dict[str, str]) -> dict[str, str]:
+        check_labels("layout.tasks", tasks)
+        tasks_by_label(tasks)
+        return tasks
+
+    @field_validator("second_look")
+    @classmethod
+    def _labels_of_ours(cls, labels: list[str]) -> list[str]:
+        check_labels("layout.second_look", dict.fromkeys(labels))
+        return labels
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_server(self.server, self.ocr2)
+        return self
+
+    def recipe(self) -> dict[str, Any]:
+        """Also the room that answers have, and the code of its pictures and requests, which is the recognizers' too."""
+        shared = {"images": IMAGES.number, "requests": REQUESTS.number}
+        recipe = super().recipe()
+        if not self.second_look:
+            # Tables from before there was such a list stay current.
+            del recipe["parameters"]["second_look"]
+        return {**recipe, "max_model_len": self.server.max_model_len, **shared}
+
+    def weights(self) -> dict[str, str]:
+        return {**super().weights(), **releases("opencv-python-headless")}
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        tries, jobs, waiting = SecondTries(self.halves_share), dict[int, WholePageJob](), dict[int, PageTry]()
+
+        def asked() -> Iterator[WholePageJob]:
+            for number, page in enumerate(pages):
+                jobs[number] = WholePageJob(number, page.page_id, bytes(page.data))
+                tries.began(number, page.batch)
+                yield jobs[number]
+
+        for made in self.run_jobs(asked(), partial(WholePageReader, self._settings()), _lost):
+            if made.number not in jobs:
+                # Its second try.
+                self.count(waiting.pop(made.number).asked)
+                yield made.layout
+                continue
+            if made.first is not None:
+                waiting[made.number] = made
+            else:
+                del jobs[made.number]
+                yield made.layout
+            for number, granted in tries.answered(made.number, made.first is not None):
+                job, first = jobs.pop(number), waiting[number]
+                first.asked["second_tries" if granted else "second_tries_left_out"] += 1
+                if granted:
+                    self.run_further(replace(job, first=first.first))
+                else:
+                    yield self._as_it_is(waiting.pop(number))
+
+    def _as_it_is(self, first: PageTry) -> PageLayout:
+        """The page of a first answer that is not good, where no second try is left."""
+        self.count(first.asked)
+        self.count(first.made)
+        if first.layout.reason is None:
+            return first.layout
+        why = f"it was not read in halves, which {self.halves_share:.0%} of the pages of a shard may be"
+        return replace(first.layout, reason=f"{first.layout.reason}; {why}")
+
+    def _settings(self) -> WholePageSettings:
+        return WholePageSettings(
+            prompt=self.prompt,
+            sampling={**SAMPLING, **self.sampling},
+            scripts=frozenset(self.scripts),
+            tasks=tasks_by_label(self.tasks),
+            context=self.server.max_model_len,
+            image=image_kind(self.ocr2),
+            most_outside=self.most_outside,
+            second_look=frozenset(self.second_look),
+        )
+
+
+def _lost(job: WholePageJob, reason: str) -> PageTry:
+    return PageTry(job.number, PageLayout(job.page_id, State.FAILED, reason))

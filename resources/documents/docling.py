@@ -1,0 +1,281 @@
+"""A document as a DoclingDocument, which docling, LangChain, LlamaIndex and Haystack read."""
+
+import json
+from collections.abc import Sequence
+from mimetypes import guess_type
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from resources.documents.headings import is_named
+from resources.documents.tables import TableGrid, grid_of, is_table, tables_and_text
+from resources.figures.notes import FigureNote
+from resources.states import LOST
+from resources.texts.markdown import defused
+
+if TYPE_CHECKING:
+    from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
+
+
+# docling-core offers its types in this package without listing them there.
+# pyright: reportPrivateImportUsage=false
+
+
+_LABELS = {
+    "reference_content": "reference",
+    "footnote": "footnote",
+    "vision_footnote": "footnote",
+    "header": "page_header",
+    "header_image": "page_header",
+    "footer": "page_footer",
+    "footer_image": "page_footer",
+    "number": "page_footer",
+}
+"""Labels of docling by those of layout; any other text is `text`."""
+_REACH = 150
+"""Distance of a caption from its picture or table at most, in parts of 1,000 of the page."""
+
+_NEIGHBOURS = 4
+"""Blocks between a caption and its picture or table at most."""
+_DPI = 72
+"""docling wants one; that of the page is not known."""
+
+
+def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
+    """The blocks as the JSON of a DoclingDocument.
+
+    Every item has the page and box of its region, in pixels from the upper left corner of the upright page; one that
+    goes on over a page has those of both. Tables are one item for each page. What a model noted about a picture or
+    table is in its `meta`. A link in a text leads to the web, or its bracket is escaped. Running heads, feet and page
+    numbers are of the layer `furniture`, and what could not be read is said in the layer `notes`. The hash of the
+    origin is that of the pages' images.
+    """
+    made = _Builder(document).build(blocks)
+    return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
+
+
+class _Builder:
+    """Adds the blocks of a document to a DoclingDocument, one after the other."""
+
+    def __init__(self, document: Document) -> None:
+        from docling_core.types.doc import DoclingDocument, DocumentOrigin, ImageRef, Size
+
+        self._document = document
+        suffix = PurePosixPath(document.doc_id).suffix.lower()
+        origin = DocumentOrigin(
+            mimetype="application/pdf" if suffix == ".pdf" else "image/png",
+            binary_hash=document.fingerprint,
+            filename=document.name + (suffix if suffix == ".pdf" else ""),
+        )
+        self._made: DoclingDocument = DoclingDocument(name=document.name, origin=origin)
+        for page in document.pages:
+            size = Size(width=page.width, height=page.height)
+            image = None
+            if page.image is not None:
+                mimetype = guess_type(page.image.path)[0] or "image/png"
+                image = ImageRef(mimetype=mimetype, dpi=_DPI, size=size, uri=Path(page.image.path))
+            self._made.add_page(page.number, size, image)
+        self._list: ListGroup | None = None
+        self._is_titled = False
+
+    def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
+        captions = _captions(blocks)
+        linked = set(captions.values())
+        first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
+        self._is_titled = first is not None and is_named(blocks, first)
+        for at, block in enumerate(blocks):
+            if block.kind is not BlockKind.ITEM:
+                self._list = None
+            if at in linked:
+                continue
+            floating = self._add(block)
+            if at in captions:
+                self._caption(floating[0], blocks[captions[at]])
+        for page in self._document.pages:
+            if page.state in LOST:
+                whole = self._place(page.number, (0, 0, page.width, page.height), (0, 0))
+                self._lost(f"Page {page.number} could not be read ({page.state}): {page.reason}", whole)
+        return self._made
+
+    def _add(self, block: DocumentBlock) -> "list[FloatingItem]":
+        """Add a block; what a caption may belong to is returned."""
+        from docling_core.types.doc import ContentLayer, DocItemLabel
+
+        made, text, prov = self._made, defused(block.text), self._provs(block)
+        floating: list[FloatingItem] = []
+        match block.kind:
+            case BlockKind.TITLE if block.level == 1 and self._is_titled:
+                item = made.add_title(text, prov=prov[0])
+            case BlockKind.TITLE:
+                item = made.add_heading(text, level=max(1, block.level - self._is_titled), prov=prov[0])
+            case BlockKind.ITEM:
+                self._list = self._list or made.add_list_group()
+                item = made.add_list_item(text, prov=prov[0], parent=self._list)
+            case BlockKind.CODE:
+                item = made.add_code(text, prov=prov[0])
+            case BlockKind.FORMULA:
+                item = made.add_formula(text, prov=prov[0])
+            case BlockKind.PICTURE if block.picture is not None:
+                floating = [self._picture(block, prov[0])]
+                return floating
+            case BlockKind.TABLE:
+                return [self._table(part) for part in block.parts]
+            case BlockKind.LOST:
+                region = block.parts[0].region
+                self._lost(f"Region {region.index} ({region.label}) could not be read: {region.reason}", prov[0])
+                return []
+            case BlockKind.FURNITURE:
+                label = DocItemLabel(_LABELS.get(block.label, "page_header"))
+                item = made.add_text(label, text, prov=prov[0], content_layer=ContentLayer.FURNITURE)
+            case BlockKind.CAPTION:
+                item = made.add_text(DocItemLabel.CAPTION, text, prov=prov[0])
+            case _:
+                item = made.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
+        item.prov.extend(prov[1:])
+        if block.number is not None:
+            made.add_text(DocItemLabel.TEXT, defused(block.number.text), prov=self._prov(block.number, 0))
+        return floating
+
+    def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
+        from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
+
+        picture = block.picture
+        assert picture is not None
+        size = Size(width=picture.width, height=picture.height)
+        image = ImageRef(mimetype="image/jpeg", dpi=_DPI, size=size, uri=Path(picture.path))
+        item = self._made.add_picture(image=image, prov=prov)
+        if block.label == "chart":
+            item.label = DocItemLabel.CHART
+        if note := block.parts[0].note:
+            item.meta = PictureMeta(**_meta(note, of_picture=True))
+        return item
+
+    def _table(self, part: BlockPart) -> "FloatingItem":
+        from docling_core.types.doc import DocItemLabel, FloatingMeta
+
+        grid = grid_of(part.text)
+        item = self._made.add_table(_table_data(grid), prov=self._prov(part, 0))
+        if part.note:
+            item.meta = FloatingMeta(**_meta(part.note, of_picture=False))
+        if grid.caption:
+            caption = self._made.add_text(
+                DocItemLabel.CAPTION, defused(grid.caption), prov=self._prov(part, 0), parent=item
+            )
+            item.captions.append(caption.get_ref())
+        return item
+
+    def _caption(self, item: "FloatingItem", block: DocumentBlock) -> None:
+        from docling_core.types.doc import DocItemLabel
+
+        caption = self._made.add_text(
+            DocItemLabel.CAPTION, defused(block.text), prov=self._provs(block)[0], parent=item
+        )
+        item.captions.append(caption.get_ref())
+
+    def _lost(self, says: str, prov: "ProvenanceItem") -> None:
+        from docling_core.types.doc import ContentLayer, DocItemLabel
+
+        self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
+
+    def _provs(self, block: DocumentBlock) -> "list[ProvenanceItem]":
+        """Where each part of a block is printed, and which characters of its text that is."""
+        provs, begin = [], 0
+        for part in block.parts:
+            begin += len(part.joint)
+            provs.append(self._prov(part, begin))
+            begin += len(part.text)
+        return provs
+
+    def _prov(self, part: BlockPart, begin: int) -> "ProvenanceItem":
+        return self._place(part.page, part.region.bbox, (begin, begin + len(part.text)))
+
+    @staticmethod
+    def _place(page: int, box: Sequence[float], characters: tuple[int, int]) -> "ProvenanceItem":
+        from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
+
+        left, top, right, bottom = box
+        bbox = BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT)
+        return ProvenanceItem(page_no=page, bbox=bbox, charspan=characters)
+
+
+def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
+    """The fields of docling's `meta` for a note; only those of a picture have its kind, its data and its molecule."""
+    from docling_core.types.doc import (
+        DescriptionMetaField,
+        KeywordsMetaField,
+        MoleculeMetaField,
+        PictureClassificationMetaField,
+        PictureClassificationPrediction,
+        TabularChartMetaField,
+    )
+
+    fields: dict[str, Any] = {}
+    if note.description:
+        fields["description"] = DescriptionMetaField(text=defused(note.description))
+    if note.keywords:
+        fields["keywords"] = KeywordsMetaField(values=[defused(word) for word in dict.fromkeys(note.keywords)])
+    if not of_picture:
+        return fields
+    if note.kind:
+        kinds = [PictureClassificationPrediction(class_name=note.kind)]
+        fields["classification"] = PictureClassificationMetaField(predictions=kinds)
+    if note.smiles:
+        fields["molecule"] = MoleculeMetaField(smi=note.smiles)
+    data = next(filter(is_table, tables_and_text(note.data_html or "")), None)
+    if data:
+        fields["tabular_chart"] = TabularChartMetaField(chart_data=_table_data(grid_of(data)))
+    return fields
+
+
+def _table_data(grid: TableGrid) -> "TableData":
+    from docling_core.types.doc import TableCell, TableData
+
+    return TableData(
+        num_rows=grid.rows,
+        num_cols=grid.columns,
+        table_cells=[
+            TableCell(
+                text=defused(cell.text),
+                row_span=cell.rows,
+                col_span=cell.columns,
+                start_row_offset_idx=cell.row,
+                end_row_offset_idx=cell.row + cell.rows,
+                start_col_offset_idx=cell.column,
+                end_col_offset_idx=cell.column + cell.columns,
+                column_header=cell.heading and cell.row == 0,
+                row_header=cell.heading and cell.row > 0,
+            )
+            for cell in grid.cells
+        ],
+    )
+
+
+def _captions(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
+    """Positions of pictures and tables with that of their caption: each the nearest above or below it on its page."""
+    near: list[tuple[int, int, int]] = []
+    for at, block in enumerate(blocks):
+        if block.kind is not BlockKind.CAPTION:
+            continue
+        for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
+            distance = _distance(block.parts[0], blocks[other])
+            if distance is not None and distance <= _REACH:
+                near.append((distance, other, at))
+    captions: dict[int, int] = {}
+    for _, floating, caption in sorted(near):
+        if floating not in captions and caption not in captions.values():
+            captions[floating] = caption
+    return captions
+
+
+def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
+    """From a caption to the picture or table above or below it, in parts of 1,000; None where there is none."""
+    if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
+        return None
+    x1, y1, x2, y2 = caption.region.bbox_2d
+    gaps = [
+        max(0, y1 - bottom, top - y2)
+        for part in block.parts
+        for left, top, right, bottom in [part.region.bbox_2d]
+        if part.page == caption.page and min(x2, right) > max(x1, left)
+    ]
+    return min(gaps, default=None)

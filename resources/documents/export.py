@@ -1,0 +1,160 @@
+"""The files of documents in a folder: written one after the other, replaced by the next export of the same kind."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from resources.documents.docling import document_json
+from resources.documents.document import PICTURES, Document, DocumentBlock, DocumentStream, Notes
+from resources.documents.markdown import MarkdownOptions, document_markdown
+from resources.documents.structure import DocumentStructure, structure_document
+from resources.errors import StoreError
+from resources.files import cannot_write
+from resources.release.base import OpenImages, TableReader
+
+MARKER = ".kopub-documents.json"
+"""Says which files of a folder are of an export, which the next one may replace. No document's name begins so."""
+_TEMPORARY = ".kopub-documents.tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileFormat:
+    """The suffix of a document's file, and what makes its content."""
+
+    suffix: str
+    content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions], str]
+
+
+FORMATS = {
+    "markdown": _FileFormat(".md", document_markdown),
+    "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks)),
+}
+
+
+@dataclass
+class DocumentExport:
+    """What was written: pages by state, and regions by what became of them; each page and region counts once."""
+
+    documents: int = 0
+    pages: Counter[str] = field(default_factory=Counter)
+    pictures: int = 0
+    page_images: int = 0
+    regions: Counter[str] = field(default_factory=Counter)
+    joined: int = 0
+    tied: int = 0
+
+    def add(self, document: Document, of: DocumentStructure) -> None:
+        self.documents += 1
+        self.pages.update(page.state.value for page in document.pages)
+        self.pictures += sum(len(page.pictures) for page in document.pages)
+        self.page_images += sum(page.image is not None for page in document.pages)
+        self.regions.update(placed=of.placed, furniture=of.furniture, empty=of.empty, lost=of.lost)
+        self.joined += of.joined
+        self.tied += of.tied
+
+
+def write_documents(
+    reader: TableReader,
+    shards: Sequence[str],
+    out: Path,
+    formats: Sequence[str],
+    notes: Notes | None = None,
+    images: OpenImages | None = None,
+    markdown: MarkdownOptions | None = None,
+    keep_others: bool = False,
+) -> DocumentExport:
+    """Write every document of `shards` into the folder `out`, in each of the `formats`, keys of `FORMATS`.
+
+    A file is there whole or not at all, and one that comes out as it was is left alone. Files of an earlier export in
+    these formats that this one does not write are removed when it is complete, unless it is to `keep_others`. `notes`
+    are those of a model on pictures and tables; the pictures of whole pages are written too where there are `images`.
+    Raises `StoreError` when `out` holds anything else than exports of documents, and writes nowhere else.
+    """
+    stream = DocumentStream(reader, shards, notes, images)
+    try:
+        return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others)
+    except OSError as error:
+        raise StoreError(cannot_write(out, error)) from error
+
+
+class _ExportFolder:
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def write(
+        self, stream: DocumentStream, formats: Sequence[str], markdown: MarkdownOptions, keep_others: bool
+    ) -> DocumentExport:
+        earlier = self._claim()
+        names = {name: [*stream.names] for name in formats}
+        if keep_others:
+            names = {name: sorted({*listed, *earlier.get(name, ())}) for name, listed in names.items()}
+        files = {**earlier, **names}
+        either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
+        self._mark({"complete": False, "documents": either})
+        done = DocumentExport()
+        for document in stream.read(self._replace):
+            of = structure_document(document)
+            for name in formats:
+                content = FORMATS[name].content(document, of.blocks, markdown)
+                self._replace(document.name + FORMATS[name].suffix, content.encode("utf-8", "backslashreplace"))
+            whole = {page.image.path for page in document.pages if page.image is not None}
+            parts = {picture.path for page in document.pages for picture in page.pictures.values()}
+            self._keep_pictures(document.name, whole | parts)
+            done.add(document, of)
+        for name in formats:
+            for gone in set(earlier.get(name, ())) - set(names[name]):
+                (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
+        for gone in {name for listed in earlier.values() for name in listed} - {
+            name for listed in files.values() for name in listed
+        }:
+            self._keep_pictures(gone, set())
+        self._mark({"complete": True, "documents": files})
+        return done
+
+    def _claim(self) -> dict[str, list[str]]:
+        """The names of documents that an earlier export wrote, by format; the folder is made where there is none."""
+        out = self._out
+        if out.exists() and not out.is_dir():
+            raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+        marker = out / MARKER
+        if out.is_dir() and any(out.iterdir()) and not marker.is_file():
+            raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+        out.mkdir(parents=True, exist_ok=True)
+        if not marker.is_file():
+            return {}
+        try:
+            listed = json.loads(marker.read_text("utf-8"))["documents"]
+            names = {
+                name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
+            }
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
+        return names
+
+    def _mark(self, says: dict[str, Any]) -> None:
+        self._replace(MARKER, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """Write a file; one that holds the same is left alone."""
+        path = self._out / name
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+            return
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.parent / _TEMPORARY
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+
+    def _keep_pictures(self, document: str, paths: set[str]) -> None:
+        """Remove the pictures of a document that are not among `paths`."""
+        folder = self._out / f"{document}{PICTURES}"
+        if not folder.is_dir():
+            return
+        for file in folder.iterdir():
+            if f"{folder.name}/{file.name}" not in paths:
+                file.unlink()
+        if not paths:
+            folder.rmdir()

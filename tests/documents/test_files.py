@@ -1,0 +1,242 @@
+"""Documents in a folder: one file each, under a safe name, whole, and the same when they are written again."""
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from resources.documents.document import file_names
+from resources.documents.export import MARKER, write_documents
+from resources.documents.markdown import MarkdownOptions
+from resources.errors import StoreError
+from resources.figures.notes import FigureNote
+from resources.states import State
+from tests.support.released import contents
+from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
+
+PICTURE = Printed("image", "", (100, 200, 300, 300))
+
+
+def page(number: int, doc_id: str | None = "a.pdf", *regions: Printed, **ended: object) -> PageRow:
+    return PageRow(f"{doc_id}_{number}", doc_id, number, regions or (Printed("text", f"쪽 {number}."),), **ended)  # type: ignore[arg-type]
+
+
+def write(out: Path, **shards: list[PageRow]) -> dict[str, str]:
+    """The markdown files of an export by name."""
+    write_documents(DocumentTables(**shards), list(shards), out, ["markdown"])
+    return {path.name: path.read_text("utf-8") for path in sorted(out.glob("*.md"))}
+
+
+def test_a_document_of_two_shards_is_one_file_in_the_order_of_its_pages(tmp_path: Path) -> None:
+    shards = {"s0": [page(2), page(1, "b.pdf"), page(1)], "s1": [page(4), page(3, "a.pdf", PICTURE), page(1, "c.pdf")]}
+    reader = DocumentTables(**shards)
+    done = write_documents(reader, ["s0", "s1"], tmp_path / "out", ["markdown"])
+    text = (tmp_path / "out" / "a.md").read_text("utf-8")
+    marks = "<!-- a.pdf: 4 pages -->\n\n<!-- page 1 -->\n\n쪽 1.\n\n<!-- page 2 -->\n\n쪽 2.\n\n<!-- page 3 -->\n\n"
+    assert text == f"{marks}![image](a.pictures/3-0.jpg)\n\n<!-- page 4 -->\n\n쪽 4.\n"
+    assert (tmp_path / "out" / "a.pictures" / "3-0.jpg").read_bytes() == jpeg()
+    assert (done.documents, done.pages, done.pictures) == (3, {"ok": 6}, 1)
+    assert len(reader.reads) == len(set(reader.reads)) == 6, "every table is read once"
+
+
+def test_pages_that_could_not_be_read_are_marked(tmp_path: Path) -> None:
+    lost = PageRow("a.pdf_2", "a.pdf", 2, state=State.QUARANTINED, reason="the image --> is damaged")
+    blank = PageRow("a.pdf_3", "a.pdf", 3, state=State.BLANK)
+    partial = page(
+        4, "a.pdf", Printed("text", "앞."), Printed("text", None), state=State.PARTIAL, reason="1 of 2 failed"
+    )
+    assert write(tmp_path, s=[page(1), lost, blank, partial])["a.md"] == (
+        "<!-- a.pdf: 4 pages -->\n\n<!-- page 1 -->\n\n쪽 1.\n\n"
+        "<!-- page 2: quarantined: the image - -&gt; is damaged -->\n\n"
+        "> Page 2 could not be read (quarantined): the image --> is damaged\n\n"
+        "<!-- page 3: blank -->\n\n<!-- page 4: partial: 1 of 2 failed -->\n\n앞.\n\n"
+        "> Region 1 (text) of page 4 could not be read: no answer\n"
+    )
+
+
+def test_a_second_export_changes_nothing_and_what_is_gone_is_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    pages = [page(1, "a.pdf", PICTURE, PICTURE), page(1, "b.pdf", PICTURE)]
+    write(out, s=pages)
+    before, times = contents(out), {path: path.stat().st_mtime_ns for path in out.rglob("*.*") if path.name != MARKER}
+    write(out, s=pages)
+    assert contents(out) == before
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    write(out, s=[page(1, "a.pdf", PICTURE)])
+    assert contents(out).keys() == {MARKER, "a.md", "a.pictures/1-0.jpg"}
+
+
+def test_an_export_that_stopped_is_repeated_and_other_files_are_never_touched(tmp_path: Path) -> None:
+    class Broken(DocumentTables):
+        def read(self, asset, shard, columns=None):  # type: ignore[no-untyped-def]
+            if (asset, shard) == ("ocr_results", "s1"):
+                raise StoreError("no such table")
+            return super().read(asset, shard, columns)
+
+    out, shards = tmp_path / "out", {"s0": [page(1)], "s1": [page(1, "b.pdf")]}
+    with pytest.raises(StoreError, match="no such table"):
+        write_documents(Broken(**shards), ["s0", "s1"], out, ["markdown"])
+    assert write(out, s=[page(1, "c.pdf")]).keys() == {"c.md"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StoreError, match="no export of documents wrote"):
+        write(tmp_path / "mine", s=[page(1)])
+    assert contents(tmp_path / "mine") == {"thesis.txt": b"years of work"}
+
+
+@pytest.mark.parametrize("marker", ["", "[]", '{"documents": {"markdown": 3}}'])
+def test_a_damaged_marker_is_one_line(tmp_path: Path, marker: str) -> None:
+    (tmp_path / MARKER).write_text(marker)
+    with pytest.raises(StoreError, match="cannot be read: delete the folder"):
+        write(tmp_path, s=[page(1)])
+
+
+HOSTILE = [
+    "../../evil",
+    "/etc/passwd",
+    ".",
+    "..",
+    "",
+    "a\0b",
+    "CON",
+    "nul.pdf",
+    "x" * 500,
+    "가" * 200,
+    "-->",
+    "a b",
+    "\ud800",
+]
+
+
+def test_names_are_safe_and_never_the_same() -> None:
+    ids = [*HOSTILE, "보고서.pdf", "보고서.PDF", "보고서", "a/보고서.pdf", "Ａ", "a", "A"]
+    names = file_names(ids)
+    assert len({name.casefold() for name in names}) == len(ids)
+    assert all(name == Path(name).name and not name.startswith(".") and len(name.encode()) < 200 for name in names)
+    assert not {"con", "nul"} & {name.casefold() for name in names}
+    assert dict(zip(reversed(ids), file_names(ids[::-1]), strict=True)) == dict(zip(ids, names, strict=True))
+    assert file_names(["보고서 2023.pdf", "b"]) == ["보고서_2023", "b"]
+
+
+def test_hostile_documents_are_written_into_the_folder_alone(tmp_path: Path) -> None:
+    pages = [PageRow(f"p{at}", doc_id, 1, [PICTURE]) for at, doc_id in enumerate(HOSTILE) if doc_id != "\ud800"]
+    assert len(write(tmp_path / "a" / "out", s=pages)) == len(pages)
+    assert {path.parts[0] for path in map(Path, contents(tmp_path))} == {"a"}
+
+
+def test_two_documents_of_one_name_are_told_apart_by_the_ids_of_their_pages(tmp_path: Path) -> None:
+    pages = [
+        PageRow(f"{of}_{n}", "보고서.pdf", n, [Printed("text", f"{of} {n}.")]) for of in ("x", "y") for n in (1, 2)
+    ]
+    files = write(tmp_path, s=pages)
+    assert sorted(text.count("<!-- page") for text in files.values()) == [2, 2]
+    assert {("x 1." in text, "y 1." in text) for text in files.values()} == {(True, False), (False, True)}
+
+
+def test_pages_without_a_document_or_a_number(tmp_path: Path) -> None:
+    rows = [PageRow("photo", None, None, [Printed("text", "하나.")])]
+    rows += [PageRow(f"q{n}", "d", None, [Printed("text", f"{n}.")]) for n in "ab"]
+    files = write(tmp_path, s=rows)
+    assert files["photo.md"] == "<!-- photo: 1 page -->\n\n<!-- page 1 -->\n\n하나.\n"
+    assert files["d.md"] == "<!-- d: 2 pages -->\n\n<!-- page 1 -->\n\na.\n\n<!-- page 2 -->\n\nb.\n"
+
+
+def test_tables_that_do_not_belong_together_are_one_line(tmp_path: Path) -> None:
+    class Mixed(DocumentTables):
+        def read(self, asset, shard, columns=None):  # type: ignore[no-untyped-def]
+            table = super().read(asset, shard, columns)
+            return table.slice(1) if asset == "layout_regions" else table
+
+    with pytest.raises(StoreError, match="layout_regions of s does not hold the pages of ocr_results"):
+        write_documents(Mixed(s=[page(1), page(2)]), ["s"], tmp_path, ["markdown"])
+
+
+def test_a_note_about_a_picture_is_its_alternative_text(tmp_path: Path) -> None:
+    def note(page_id: str, index: int) -> FigureNote:
+        return FigureNote("", State.OK, description=f"막대 [그래프] {page_id} {index}")
+
+    write_documents(DocumentTables(s=[page(1, "a.pdf", PICTURE)]), ["s"], tmp_path, ["markdown"], note)
+    assert "![막대 \\[그래프\\] a.pdf_1 0](a.pictures/1-0.jpg)" in (tmp_path / "a.md").read_text("utf-8")
+
+
+def test_notes_are_below_their_pictures_and_tables_when_they_are_asked_for(tmp_path: Path) -> None:
+    data = "<table><tr><td>2023</td><td>5 <script></td></tr></table>"
+    notes = {
+        0: FigureNote("", State.OK, None, "bar_chart", "매출이\n는다 <b>.", ("매출", "분기"), data),
+        1: FigureNote("", State.OK, None, "table", "현황 요약"),
+    }
+    rows = [page(1, "a.pdf", PICTURE, Printed("table", "<table><tr><td>가</td></tr></table>"))]
+
+    def written(options: MarkdownOptions) -> str:
+        reader = DocumentTables(s=rows)
+        write_documents(reader, ["s"], tmp_path, ["markdown"], lambda _, index: notes[index], markdown=options)
+        return (tmp_path / "a.md").read_text("utf-8").partition("-->\n\n<!-- page 1 -->\n\n")[2]
+
+    assert written(MarkdownOptions(notes=True)) == (
+        "![매출이 는다 <b>.](a.pictures/1-0.jpg)\n\n"
+        "> **By a model (bar chart):** 매출이 는다 &lt;b>.\n>\n> Keywords: 매출, 분기\n>\n"
+        "> <table><tr><td>2023</td><td>5 &lt;script&gt;</td></tr></table>\n\n"
+        "<table>\n<tr><td>가</td></tr>\n</table>\n\n> **By a model (table):** 현황 요약\n"
+    )
+    assert "By a model" not in written(MarkdownOptions())
+
+
+FULL = "데비안 설치 프로그램은 임베디드 장치와 노트북 컴퓨터와 데스크톱 컴퓨터 등 여러가지"
+
+
+def test_page_marks_are_lines_between_blocks_from_the_second_page_on(tmp_path: Path) -> None:
+    rows = [
+        page(1, "a.pdf", Printed("text", FULL, (100, 800, 900, 900))),
+        page(2, "a.pdf", Printed("text", "종류를 지원한다.", (100, 80, 900, 180)), Printed("text", "다음.")),
+        PageRow("a_3", "a.pdf", 3, state=State.FAILED, reason="no answer"),
+    ]
+    write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown"], markdown=MarkdownOptions(page_marks=True))
+    assert (tmp_path / "a.md").read_text("utf-8") == (
+        f"<!-- a.pdf: 3 pages -->\n\n<!-- page 1 -->\n\n{FULL} <!-- page 2 -->종류를 지원한다.\n\n"
+        "----- Page 2 -----\n\n다음.\n\n<!-- page 3: failed: no answer -->\n\n----- Page 3 -----\n\n"
+        "> Page 3 could not be read (failed): no answer\n"
+    )
+
+
+def test_pictures_of_whole_pages_lie_with_the_others_and_go_when_they_are_not_asked_for(tmp_path: Path) -> None:
+    @contextmanager
+    def opened(shard: str):  # type: ignore[no-untyped-def]
+        yield lambda page_id: None if page_id == "a.pdf_2" else jpeg()
+
+    rows = [page(1, "a.pdf", PICTURE), page(2)]
+    done = write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown", "docling"], images=opened)
+    assert (done.pictures, done.page_images) == (1, 1)
+    assert {path.name for path in (tmp_path / "a.pictures").iterdir()} == {"1-0.jpg", "page-1.jpg"}
+    assert '"uri": "a.pictures/page-1.jpg"' in (tmp_path / "a.json").read_text("utf-8")
+    write_documents(DocumentTables(s=rows), ["s"], tmp_path, ["markdown", "docling"])
+    assert {path.name for path in (tmp_path / "a.pictures").iterdir()} == {"1-0.jpg"}
+
+
+LIVE = [
+    "[a](javascript:alert(1))", "![a](file:///etc/passwd)", "[a](data:text/html,<b>)", "[a](VBScript:x)",
+    "[a](java&#115;cript:x)", "[a](javascript&colon;x)", "[a](javascript\\:x)", "[a](<java\tscript:x>)",
+    "[a](&Tab;javascript:x)", "[a](\njavascript:x)", "[a]: javascript:x", "[a]:\nfile:///x", "[b [a](file:x)](file:y)",
+    "[a\\\\](javascript:x)", "<javascript:alert(1)>", "[a](\u200bjavascript:x)", "`a` [a](intent:x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "label", ["text", "doc_title", "footnote", "figure_title", "table", "header", "display_formula"]
+)
+def test_no_text_that_was_read_links_to_a_script_or_a_file(tmp_path: Path, label: str) -> None:
+    rows = [page(at, "a.pdf", Printed(label, f"{text}\n\n[a]")) for at, text in enumerate(LIVE, 1)]
+    rows.append(page(99, "a.pdf", Printed("text", "[site](https://example.com) [mail](mailto:a@b.kr) [page](b.md#x)")))
+    text = write(tmp_path, s=rows)["a.md"]
+    renderer = MarkdownIt("commonmark")
+    renderer.validateLink = lambda url: True
+    links = re.findall(r'(?:href|src)="([^"]*)"', renderer.render(text))
+    assert links == ["https://example.com", "mailto:a@b.kr", "b.md#x"]
+
+
+def test_reasons_name_no_folder_of_the_machine(tmp_path: Path) -> None:
+    why = "cannot identify image file '/home/me/scans/page 1.png'"
+    text = write(tmp_path, s=[PageRow("a_1", "a.pdf", 1, state=State.QUARANTINED, reason=why)])["a.md"]
+    assert "cannot identify image file 'page 1.png'" in text
+    assert "/home" not in text
