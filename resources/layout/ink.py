@@ -10,6 +10,18 @@ if TYPE_CHECKING:
 BLANK_SHARE = 4e-6
 """A page with a smaller share of ink is blank: on A4 at 300 dpi 35 pixels, less than a full stop of 10 points."""
 
+SPECK = 0.005
+"""Share of a side of the page that a speck may have: 12 x 17 pixels of A4 at 300 dpi, a dot of a millimetre.
+
+A line of text has a larger mark, down to print of 7 points (`benchmarks/reading/blank_pages.py`).
+"""
+SPECK_FIELD = (
+    "Share of the width and of the height of the page that a speck may have: a page with nothing but specks is blank. "
+    "0 takes every mark for writing."
+)
+_SPARSE = 0.02
+"""Share of ink from which a page is not searched for specks alone: a line of text has 0.003, dust less."""
+
 INK_CONTRAST = 32
 """Grey levels between ink and its paper: above JPEG noise (about 20), below the palest grey print (about 50)."""
 
@@ -54,6 +66,25 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
     paper = int(levels.argmax())
     far = np.abs(np.arange(256) - paper) > INK_CONTRAST
     return float(levels[far].sum() / gray.size)
+
+
+def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
+    """Return whether the ink of a page, uint8 (height, width), is more than specks.
+
+    A speck is a connected mark that is at most `speck` of the page wide, and of the page high.
+    """
+    import cv2
+
+    share = ink_share(gray)
+    if share < BLANK_SHARE or share > _SPARSE:
+        return share > _SPARSE
+    marks = ink_mask(gray, INK_CONTRAST).astype(np.uint8)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(marks, connectivity=8)
+    height, width = gray.shape
+    # Pixels are whole: on a small copy of a page a mark of one pixel is a speck all the same.
+    wide = stats[1:, cv2.CC_STAT_WIDTH] > max(1.0, speck * width)
+    high = stats[1:, cv2.CC_STAT_HEIGHT] > max(1.0, speck * height)
+    return bool((wide | high).any())
 
 
 def ink_contrast(gray: "NDArray[np.uint8]", reach: int) -> "NDArray[np.uint8]":

@@ -199,6 +199,24 @@ def test_a_full_stop_is_ink_and_a_speck_of_dust_is_none() -> None:
     assert ink_share(gray) > BLANK_SHARE
 
 
+def test_specks_are_no_writing_and_one_small_sign_is() -> None:
+    sheet = Sheet(2480, 3508)
+    for x in (400, 1200, 2000):
+        sheet.draw.ellipse((x, 900, x + 5, 905), 0)
+        sheet.draw.ellipse((x, 2900, x + 10, 2910), 60)
+    assert detect(sheet) == PageLayout("page", State.BLANK)
+    sheet.draw.rectangle((600, 1500, 640, 1504), 0)
+    assert detect(sheet).state is not State.BLANK
+
+
+def test_what_a_speck_is_stands_in_the_profile() -> None:
+    sheet = Sheet(2480, 3508)
+    sheet.draw.rectangle((600, 1500, 640, 1540), 0)
+    page = sheet.page()
+    assert [layout.state for layout in CpuLayout(speck=0.02).detect([page])] == [State.BLANK]
+    assert [layout.state for layout in CpuLayout().detect([page])] != [State.BLANK]
+
+
 def test_ink_without_a_region_is_a_failure_with_a_reason() -> None:
     sheet = Sheet()
     sheet.draw.line((100, 200, 1140, 200), 0, 3)

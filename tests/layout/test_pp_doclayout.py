@@ -331,16 +331,19 @@ def test_page_that_cannot_be_decoded_is_quarantined_and_the_others_come_out(make
     assert layouts["broken"].reason
 
 
-def test_page_without_ink_is_blank_and_with_ink_failed(
+def test_page_without_ink_or_with_dust_alone_is_blank_and_with_ink_failed(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     white = np.full((900, 640, 3), 255, np.uint8)
     inked = white.copy()
     inked[100:200, 100:500] = 0
-    pages = [Page("white", png(white)), Page("inked", png(inked))]
+    dusty = white.copy()
+    for x, y in ((90, 60), (300, 410), (500, 800)):
+        dusty[y : y + 3, x : x + 2] = 0
+    pages = [Page("white", png(white)), Page("inked", png(inked)), Page("dusty", png(dusty))]
     spoil(monkeypatch, lambda raw: raw._replace(scores=torch.zeros_like(raw.scores)))
     layouts = detect(make(), pages)
-    assert layouts["white"].state is State.BLANK
+    assert layouts["white"].state is layouts["dusty"].state is State.BLANK
     assert layouts["inked"].state is State.FAILED
     assert "ink" in (layouts["inked"].reason or "")
 

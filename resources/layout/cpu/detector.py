@@ -1,6 +1,7 @@
 """Layout on the CPU: page segmentation without weights."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,7 @@ from resources.layout.base import LayoutDetector
 from resources.layout.cpu.formulas import find_formulas
 from resources.layout.cpu.labelling import label_blocks
 from resources.layout.cpu.segmentation import Segmentation, segment
+from resources.layout.ink import SPECK, SPECK_FIELD, has_writing
 from resources.layout.lighting import readable_grey
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
@@ -34,12 +36,14 @@ class CpuLayout(LayoutDetector):
         {
             1: "the first release",
             2: "dark edges of a scan and frames around a page are no pictures; faint print is found",
+            3: "a page with nothing but specks is blank",
         },
     )
     typical_seconds: ClassVar[float] = 0.15
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
+    speck: float = Field(default=SPECK, ge=0, lt=0.1, description=SPECK_FIELD)
 
     def weights(self) -> dict[str, str]:
         return {"opencv": version("opencv-python-headless")}
@@ -48,10 +52,10 @@ class CpuLayout(LayoutDetector):
         return super().expected_seconds(megabytes) * of_two_cores(self.threads)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        yield from bounded_map(detect_page, pages, self.threads)
+        yield from bounded_map(partial(detect_page, speck=self.speck), pages, self.threads)
 
 
-def detect_page(page: Page) -> PageLayout:
+def detect_page(page: Page, speck: float = SPECK) -> PageLayout:
     """The layout of one page; a page that cannot be used says so in its state."""
     import cv2
 
@@ -59,7 +63,7 @@ def detect_page(page: Page) -> PageLayout:
         gray, has_ink = readable_grey(page.image)
     except UndecodableImage as error:
         return PageLayout(page.page_id, error.state, str(error))
-    if not has_ink:
+    if not has_ink or not has_writing(gray, speck):
         return PageLayout(page.page_id, State.BLANK)
     try:
         boxes = list(_labelled(segment(gray), gray))

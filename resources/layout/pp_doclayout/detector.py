@@ -19,6 +19,7 @@ from resources.errors import ConfigError, EngineError
 from resources.fingerprints import file_sha256
 from resources.freed_memory import give_back, keep_blocks
 from resources.layout.base import LayoutDetector
+from resources.layout.ink import SPECK, SPECK_FIELD
 from resources.layout.pp_doclayout.health import Health
 from resources.layout.pp_doclayout.model import stopped
 from resources.layout.pp_doclayout.model_process import ModelProcess, Start
@@ -55,7 +56,9 @@ class _Running(NamedTuple):
 class PPDocLayout(LayoutDetector):
     """Regions of pages by PP-DocLayoutV3 (transformers), in batches on a GPU while threads decode the next."""
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("layout.pp_doclayout", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "layout.pp_doclayout", {1: "the first release", 2: "a page with nothing but specks is blank, not failed"}
+    )
     typical_seconds: ClassVar[float] = 0.006
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
@@ -102,6 +105,7 @@ class PPDocLayout(LayoutDetector):
         default=False, description="Also compute the outline of each region; readers see nothing outside of it."
     )
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
+    speck: float = Field(default=SPECK, ge=0, lt=0.1, description=SPECK_FIELD)
     thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
     nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
     nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
@@ -307,7 +311,7 @@ class PPDocLayout(LayoutDetector):
 
     def _page_rules(self) -> PageRules:
         tasks = tasks_by_label(self.tasks)
-        return PageRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype)
+        return PageRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype, self.speck)
 
     def _rules(self) -> Rules:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.ink import has_writing, ink_share
 from resources.layout.pp_doclayout.health import NO_REGION
 from resources.layout.pp_doclayout.postprocess import Detections, Rules, holding, postprocess
 from resources.layout.pp_doclayout.preprocess import Prepared
@@ -22,8 +22,8 @@ _REFERENCES = "reference"
 class PageRules:
     """What becomes of the model's boxes: the rules for them, and the task of each label.
 
-    `named` are the labels whose task the settings say, `dtype` is the precision of the model, and `outline` the
-    probability from which a pixel belongs to a region with a mask.
+    `named` are the labels whose task the settings say, `dtype` is the precision of the model, `outline` the probability
+    from which a pixel belongs to a region with a mask, and `speck` the share of the page that is no writing yet.
     """
 
     boxes: Rules
@@ -31,6 +31,7 @@ class PageRules:
     named: frozenset[str]
     outline: float
     dtype: str
+    speck: float
 
 
 class Found(NamedTuple):
@@ -64,7 +65,7 @@ def _layout(page: Prepared, i: int, outputs: "Outputs", rules: PageRules, counts
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
     if len(detections) == 0:
-        return _empty(page)
+        return _empty(page, rules.speck)
     regions = _regions(detections, page, outputs, i, rules)
     counts.update(f"label_{region.label}" for region in regions)
     return PageLayout(page.page_id, State.OK, regions=regions)
@@ -91,13 +92,13 @@ def _regions(found: Detections, page: Prepared, outputs: "Outputs", i: int, rule
     return tuple(regions)
 
 
-def _empty(page: Prepared) -> PageLayout:
-    """A page without regions is blank only if it carries no ink."""
+def _empty(page: Prepared, speck: float) -> PageLayout:
+    """Return a page without regions: blank where nothing is written on it, else failed."""
     import cv2
     import numpy as np
 
     assert page.pixels is not None
-    ink = ink_share(np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8))
-    if ink < BLANK_SHARE:
-        return PageLayout(page.page_id, State.BLANK)
-    return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink:.2%})")
+    gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+    if has_writing(gray, speck):
+        return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink_share(gray):.2%})")
+    return PageLayout(page.page_id, State.BLANK)
