@@ -34,7 +34,7 @@ def blank(seed: int) -> np.ndarray:
         size = tuple(max(1, int(side)) for side in rng.uniform(0.2, 0.5, 2) * largest)
         cv2.ellipse(page, (x, y), size, float(rng.uniform(0, 180)), 0, 360, int(rng.integers(0, 120)), -1)
     cv2.setRNGSeed(seed)
-    grain = cv2.randn(np.empty(page.shape, np.int16), (0,), (float(rng.uniform(0, 6)),))
+    grain = cv2.randn(np.empty(page.shape, np.int16), np.zeros(1), rng.uniform(0, 6, 1))
     return cv2.add(page, grain, dtype=cv2.CV_8U)
 
 
