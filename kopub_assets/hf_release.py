@@ -120,17 +120,25 @@ class HfRelease(ShardAsset):
         of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
         return len(CONFIGS) + of_figures if made is None else made
 
+    def require_possible(self) -> None:
+        """Look once in a run whether the release may be written where the settings say. Raises `ConfigError`."""
+        if not self._is_placed:
+            require_place(self.engine, self.corpus, self.store.url)
+            self._is_placed = True
+
     def make_shard(self, shard: str, run: Run) -> Finished:
         started = time.monotonic()
-        self._require_place()
+        self.require_possible()
         with self.store.exclusive(self.name, shard), self.store.fetched_once():
+            stored = self.store.find(self.name, shard)
+            if stored is not None:
+                self.require_not_newer(shard, stored[1].get("made_with", ""))
             stamp = self.provenance(shard)
             tables = self._tables(shard)
             run.problems.note(EVERY_PAGE_RELEASED.name, shard, self._problem(shard, tables))
             run.problems.note(VERIFIED.name, shard, None)
             run.problems.stop_at(shard)
             files = self._stage(shard, tables)
-            stored = self.store.find(self.name, shard)
             before = set(stored[0]["sha256"].to_pylist()) if stored else set()
             written = {(file.path, file.sha256): 1.0 for file in files if file.sha256 not in before}
             table = pa.Table.from_pylist([asdict(file) for file in files], schemas.HF_RELEASE)
@@ -148,7 +156,7 @@ class HfRelease(ShardAsset):
         return Finished(stamp.recipe, _files(files, len(written)))
 
     def keep(self, shard: str, run: Run, stamp: Provenance) -> Finished | None:
-        self._require_place()
+        self.require_possible()
         stored = self.store.find(self.name, shard)
         if stored is None or stored[1] != stamp.metadata(stored[0]) | self._corpus(shard):
             return None
@@ -246,9 +254,12 @@ class HfRelease(ShardAsset):
         Raises `ConfigError` where the release may not be written, `StoreError`, and what `check` raises; the release
         before stays then.
         """
-        self._require_place()
+        self.require_possible()
         keys = self.corpus.manifest.keys
         footers = FooterCache(self.store).tables(self.name)
+        for shard in keys:
+            if shard in footers:
+                self.require_not_newer(shard, footers[shard].made_with)
         files = {shard: self._made.get(shard) or self._listed(shard) for shard in keys if shard in footers}
         here = available_shards(self.engine, files)
         if len(files) == len(keys):
@@ -259,12 +270,6 @@ class HfRelease(ShardAsset):
         about = self.about({shard: footers[shard].made_from for shard in files if shard in released})
         replace_release(self.engine, about, files, check)
         return about
-
-    def _require_place(self) -> None:
-        """Look once in a run whether the release may be written where the settings say. Raises `ConfigError`."""
-        if not self._is_placed:
-            require_place(self.engine, self.corpus, self.store.url)
-            self._is_placed = True
 
     def _bring_in(self, shard: str, log: Callable[[str], None], warn: Callable[[str], None]) -> dict[str, str]:
         """Stage the files of a shard that another node released; those that its table of released files has."""

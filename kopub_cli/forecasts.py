@@ -25,8 +25,6 @@ _SHARD_SECONDS = 0.02
 
 def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
     """What is likely to be computed of `assets` in a run over `shards`, and what it is likely to take."""
-    from kopub_assets.upgrades.plan import Standing
-
     is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
     costs = scan.costs([name for name in assets if name in scan.assets])
     manifest = settings.corpus.manifest
@@ -41,7 +39,7 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
         likely = {}
         for shard in shards:
             entry = made[shard] if shard in made and is_of_corpus(name, shard) else None
-            if entry is not None and scan.standings[name][shard] is Standing.CURRENT:
+            if entry is not None and scan.standings[name][shard].stands:
                 # Failed rows are tried again.
                 likely[shard] = entry.states.get(State.FAILED, 0)
             else:

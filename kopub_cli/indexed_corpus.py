@@ -1,10 +1,11 @@
 """What the commands know of the indexed corpus: whose tables are in the store, and the command that makes them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from resources.errors import KopubError
+from resources.printable import counted
 
 if TYPE_CHECKING:
     from resources.config.located import Located
@@ -63,3 +64,9 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
                 f"{asset} of {other[0]}{more} was made from another corpus than "
                 f"{settings.corpus.manifest.location}: run `{COMMAND}`"
             )
+
+
+def newer_lines(tables: int) -> Iterator[str]:
+    """Say of how many tables another machine's code is ahead of this one's."""
+    if tables:
+        yield f"upgrade this machine: a newer release of KoPub made {counted(tables, 'table')}, which it leaves alone"

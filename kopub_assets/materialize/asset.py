@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from kopub_assets.materialize.checks import Check, Problems
-from kopub_assets.materialize.metadata.provenance import MadeFrom, Provenance, footer_of
+from kopub_assets.materialize.metadata.provenance import MadeFrom, Provenance, footer_of, newer_code
 from kopub_assets.running.gpu_watch import GpuWatch
 from kopub_assets.running.progress import watcher
 from resources.code_version import CodeVersion
@@ -197,6 +197,17 @@ class ShardAsset(ABC):
                         f"materialize {parent} again"
                     )
         return Provenance.of(self.name, self.own_recipe, self.made_with, footers, self.beside_parents(shard))
+
+    def require_not_newer(self, shard: str, made_with: str) -> None:
+        """Raise `StoreError` where the table was `made_with` later code than this: two releases are at work at once."""
+        if not self.store.allow_downgrade and (newer := newer_code(made_with, self.made_with)):
+            raise StoreError(
+                f"{self.name} of {shard} was made by a newer release of KoPub ({newer}) and is left as it is: upgrade "
+                "this machine; store.allow_downgrade replaces it"
+            )
+
+    def require_possible(self) -> None:  # noqa: B027 - most assets can be made whatever the settings say
+        """Raise `KopubError` where a run that is to make it could only fail; asked before its first step begins."""
 
     def make_shards(self, run: Run) -> Generator[tuple[str, Finished | KopubError], None, None]:
         """Make the shards of a run, and yield what became of each as soon as it is known."""

@@ -55,7 +55,10 @@ def dagster_asset(
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         resources = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        made, ahead = asset(resources), StepsAhead.of(context, graph)
+        try:
+            made, ahead = asset(resources), StepsAhead.of(context, graph)
+        except KopubError as error:
+            raise dg.Failure(str(error), allow_retries=False) from None
         with ahead.during(made):
             yield from over_shards(context, made, config, room, ahead)
 

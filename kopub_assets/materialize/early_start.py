@@ -43,12 +43,17 @@ class StepsAhead:
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, graph: Sequence[type[ShardAsset]]) -> "StepsAhead":
-        """Those of the run of `context` in this process. `graph` has every asset after its parents."""
+        """Those of the run of `context` in this process. `graph` has every asset after its parents.
+
+        Raises `KopubError` where one of them cannot be made, whose turn would come after hours.
+        """
         step, run = context.get_step_execution_context(), context.run.run_id
         if run not in _runs:
             plan = step.plan_data.execution_plan
             order = [each.key for level in plan.get_steps_to_execute_by_level() for each in level]
             assets = _declared(graph, step.scoped_resources_builder.resource_instance_dict, set(order))
+            for asset in assets.values():
+                asset.require_possible()
             wanted = with_rows_to_make(assets, tuple(context.partition_keys))
             wanted.sort(key=lambda name: (-_urgency(assets[name], graph), order.index(name)))
             while len(_runs) >= _MOST_RUNS:

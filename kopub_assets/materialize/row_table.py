@@ -137,6 +137,8 @@ class ShardWork:
         retry = _retries_partial(run)
         self._stored = self._sound_table()
         """The published table with its metadata. Nobody else replaces it while this run has its lock."""
+        if self._stored is not None:
+            asset.require_not_newer(shard, self._stored[1].get("made_with", ""))
         self._previous = self._published()
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
         self._before = self._journal.rows()

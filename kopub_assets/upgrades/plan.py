@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.materialize.metadata.provenance import recipe_of
+from kopub_assets.materialize.metadata.provenance import newer_code, recipe_of
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
 from resources.store.page_rows.lineage_rows import is_setting
@@ -29,6 +29,13 @@ class Standing(StrEnum):
     MISSING = "missing"
     WAITING = "waiting"
     """It has been made, but something above it is missing."""
+    NEWER = "newer"
+    """A newer release of KoPub made it, and this one leaves it as it is."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether a run leaves the table as it is."""
+        return self in (Standing.CURRENT, Standing.NEWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +64,20 @@ def made_from_now(tables: Tables, wanted: Wanted, asset: str, shard: str, beside
     return {**beside(asset, shard), **{parent: _content(tables, parent, shard) for parent in wanted.parents}}
 
 
-def standings(tables: Tables, wanted: Mapping[str, Wanted], shards: Sequence[str], beside: Beside) -> Standings:
-    """Of every asset and shard."""
+def standings(
+    tables: Tables, wanted: Mapping[str, Wanted], shards: Sequence[str], beside: Beside, allow_downgrade: bool
+) -> Standings:
+    """Of every asset and shard; with `allow_downgrade` a table of newer code is stale as any other."""
     found: Standings = {}
     for asset, of_asset in wanted.items():
         found[asset] = {}
         for shard in shards:
             above = {found[parent][shard] for parent in of_asset.parents}
-            found[asset][shard] = _standing(tables, of_asset, asset, shard, beside, above)
+            standing = _standing(tables, of_asset, asset, shard, beside, above)
+            if standing is Standing.STALE and not allow_downgrade:
+                newer = newer_code(tables[asset][shard].made_with, of_asset.made_with)
+                standing = Standing.NEWER if newer else standing
+            found[asset][shard] = standing
     return found
 
 

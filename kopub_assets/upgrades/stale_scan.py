@@ -91,7 +91,7 @@ class Survey:
         return found
 
     def _is_to_make(self, asset: str) -> bool:
-        return any(how is not Standing.CURRENT for how in self.standings[asset].values())
+        return any(not how.stands for how in self.standings[asset].values())
 
     def _changes_engine(self, asset: str) -> bool:
         """Whether its tables were made by another engine: what their rows took says nothing of the one wanted now."""
@@ -171,8 +171,11 @@ def survey(resources: Mapping[str, Any], footers: FooterCache, graph: Graph = GR
     }
     tables = {name: footers.tables(name) for name in assets}
     keys = resources["corpus"].manifest.keys
-    found = standings(tables, wanted, keys, lambda asset, shard: assets[asset].beside_parents(shard))
-    return Survey(resources["store"], assets, tables, wanted, found, graph.off(resources))
+    store: ShardStore = resources["store"]
+    found = standings(
+        tables, wanted, keys, lambda asset, shard: assets[asset].beside_parents(shard), store.allow_downgrade
+    )
+    return Survey(store, assets, tables, wanted, found, graph.off(resources))
 
 
 def sources_of(resources: Mapping[str, Any], graph: Graph = GRAPH) -> Source:

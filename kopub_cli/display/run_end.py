@@ -136,8 +136,7 @@ class RunEnd:
 
 def _behind(scan: "Survey") -> set[str]:
     """The shards of which a table of pages is missing or stale."""
-    from kopub_assets.upgrades.plan import Standing
     from resources.store.corpus_tables import TABLES
 
     standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
-    return {shard for each in standings for shard, how in each.items() if how is not Standing.CURRENT}
+    return {shard for each in standings for shard, how in each.items() if not how.stands}

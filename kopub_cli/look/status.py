@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import count, print_table, right, say, table_console
-from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_settings
+from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
 from resources.printable import counted, visible
 from resources.states import FINAL, LOST, State, count_states
 
@@ -52,6 +52,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "corpus": settings.corpus.manifest.location,
         "tables": store.url,
         "release": str(settings.release.folder),
+        "release_differs": found.release_differs,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
@@ -74,6 +75,8 @@ class _Found:
     unfinished: "Sequence[_Unfinished]"
     last: "LastRun | None"
     is_of_corpus: "IsOfCorpus"
+    release_differs: Sequence[str]
+    """How the release folder differs from what was released."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_Found":
@@ -88,7 +91,8 @@ class _Found:
         worked_on = {each.asset: set(each.made) for each in assets}
         for each in unfinished:
             worked_on[each.asset].add(each.shard)
-        return cls(assets, unfinished, ledger.last_run(settings.store, worked_on), is_of_corpus)
+        last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
+        return cls(assets, unfinished, last, is_of_corpus, differs)
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -98,7 +102,7 @@ def show_status(settings: "Settings", out: Console) -> None:
     found = _Found.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
-    for line in _of_another_corpus(settings, assets):
+    for line in (*_of_another_corpus(settings, assets), *newer_lines(sum(each.newer for each in assets))):
         say(out, line, "yellow")
     for pages, style, more in (
         (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
@@ -124,6 +128,8 @@ def show_status(settings: "Settings", out: Console) -> None:
     say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
     say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
     say(out, f"release  {settings.release.folder}", indent=9)
+    for line in found.release_differs:
+        say(out, line, "yellow", indent=9)
     out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
 
 
@@ -134,6 +140,7 @@ class _AssetStatus:
     asset: str
     made: Sequence[str]
     stale: int
+    newer: int
     missing: int
     other: Sequence[str]
     rows: int
@@ -145,7 +152,7 @@ class _AssetStatus:
 
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
-        stale = sum(scan.standings[asset][shard] is not Standing.CURRENT for shard in made)
+        standings = [scan.standings[asset][shard] for shard in made]
         states: Counter[str] = Counter()
         for shard in made:
             entry = scan.tables[asset][shard]
@@ -155,7 +162,16 @@ class _AssetStatus:
                 states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
         rows = sum(scan.tables[asset][shard].rows for shard in made)
         other = sorted(set(shards) - set(made))
-        return cls(asset, made, stale, len(settings.corpus.manifest.keys) - len(made), other, rows, states)
+        return cls(
+            asset=asset,
+            made=made,
+            stale=sum(not standing.stands for standing in standings),
+            newer=standings.count(Standing.NEWER),
+            missing=len(settings.corpus.manifest.keys) - len(made),
+            other=other,
+            rows=rows,
+            states=states,
+        )
 
     def values(self, last: "LastRun | None") -> dict[str, Any]:
         """As JSON values: tables by how they stand, rows by state, and what the last run computed."""
@@ -163,12 +179,29 @@ class _AssetStatus:
             "asset": self.asset,
             "made": len(self.made),
             "stale": self.stale,
+            "newer": self.newer,
             "missing": self.missing,
             "of_another_corpus": len(self.other),
             "rows": self.rows,
             "states": {state.value: self.states[state] for state in State} if self.states else None,
             "computed": last.rows[self.asset] if last else None,
         }
+
+
+def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
+    """How the release folder differs from what its tables list; nothing of one at a URL, or before the first."""
+    from resources.release.files import differences
+    from resources.store.corpus_tables import RELEASED_FILES
+
+    made = next((each.made for each in assets if each.asset == RELEASED_FILES.name), ())
+    if not made or settings.release.url is not None:
+        return
+    listed: dict[str, str] = {}
+    # Elsewhere each table would be a request.
+    for shard in made if settings.store.local else ():
+        rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
+        listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
+    yield from differences(settings.release.root, listed)
 
 
 def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:

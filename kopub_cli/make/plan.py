@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kopub_cli.display.console import count, print_table, right, say, table_console
 from kopub_cli.display.durations import duration
-from kopub_cli.indexed_corpus import COMMAND
+from kopub_cli.indexed_corpus import COMMAND, newer_lines
 from resources.errors import ConfigError
 from resources.printable import counted, visible
 
@@ -125,6 +125,8 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
             say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
     for line in evaluation_lines(shown["evaluations"]):
+        say(out, line, "yellow")
+    for line in newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])):
         say(out, line, "yellow")
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     stale = any(asset["shards"]["stale"] for asset in shown["assets"])

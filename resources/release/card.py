@@ -17,6 +17,7 @@ from resources.printable import visible, without_paths
 from resources.release.base import ASSETS, FIGURE_ASSETS, ReleaseDescription
 from resources.release.files import (
     ALL_CONFIGS,
+    ATTRIBUTION,
     Inventory,
     config_digest,
     documents,
@@ -31,8 +32,6 @@ from resources.states import State
 if TYPE_CHECKING:
     from huggingface_hub import DatasetCardData
 
-
-CARD = "README.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _LISTED = 20
@@ -173,9 +172,6 @@ def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
     if scores is None:
         return []
     return [row for row in scores.to_pylist() if row["query_type"] == "all"]
-
-
-ATTRIBUTION = "ATTRIBUTION.md"
 
 
 def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:

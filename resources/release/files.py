@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import StoreError
-from resources.printable import visible
+from resources.printable import counted, visible
 from resources.states import LOST, State
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
@@ -67,7 +67,9 @@ def git_blob(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
-MANIFEST = "manifest.json"
+MANIFEST, CARD, ATTRIBUTION = "manifest.json", "README.md", "ATTRIBUTION.md"
+_CLOCK_SECONDS = 2.0
+"""By so much the times of files written together may differ on a file system."""
 DATA_PATH = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
 _SHARD = re.compile(r"shard_[0-9]+")
@@ -97,6 +99,43 @@ class ReleaseManifest:
         """Shards of the corpus that are not in the release."""
         released = {match["shard"] for path in self.files if (match := DATA_PATH.fullmatch(path))}
         return [shard for shard in self.shards if shard not in released]
+
+
+def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
+    """Say, a line each, how a release folder differs from the one that was made; sizes and times, no hashes.
+
+    `tables` are the hashes of files by path, as the tables of released files have them.
+    """
+    try:
+        manifest = parse_manifest((root / MANIFEST).read_bytes())
+        made = (root / CHECKSUMS).stat().st_mtime
+    except FileNotFoundError as error:
+        yield f"{error.filename} is missing: kopub run --asset hf_release makes the release again"
+        return
+    except (OSError, StoreError) as error:
+        yield f"{root} is no sound release ({error}): kopub verify says more"
+        return
+    missing, edited = list[str](), list[str]()
+    for path in (*manifest.files, CARD, ATTRIBUTION):
+        try:
+            found = (root / path).stat()
+        except OSError:
+            missing.append(path)
+            continue
+        entry = manifest.files.get(path)
+        # The checksums are written last.
+        if (entry is not None and found.st_size != entry.bytes) or found.st_mtime > made + _CLOCK_SECONDS:
+            edited.append(path)
+    listed = {path: file.sha256 for path, file in manifest.files.items()}
+    older = [path for path, sha256 in tables.items() if listed.get(path) != sha256]
+    for paths, says, then in (
+        (missing, "missing", "kopub run --asset hf_release makes the release again"),
+        (edited, "changed since the release was made", "kopub verify says more"),
+        (older, "older than its table", "kopub run --asset hf_release makes the release again"),
+    ):
+        if paths:
+            more = f" and {counted(len(paths) - 1, 'other file')}" if len(paths) > 1 else ""
+            yield f"{root / paths[0]}{more}: {says}; {then}"
 
 
 def manifest_of(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> ReleaseManifest:

@@ -17,8 +17,6 @@ from resources.errors import StoreError
 from resources.files import file_sha256, replace_file
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card import (
-    ATTRIBUTION,
-    CARD,
     compose_card,
     front_matter,
     is_listed,
@@ -30,6 +28,8 @@ from resources.release.card import (
 from resources.release.dataset import build_configs, write_parquet
 from resources.release.files import (
     ALL_CONFIGS,
+    ATTRIBUTION,
+    CARD,
     CHECKSUMS,
     DATA_PATH,
     MANIFEST,

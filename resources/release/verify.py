@@ -17,8 +17,9 @@ from resources.files import file_sha256
 from resources.printable import visible
 from resources.release import loading
 from resources.release.base import VECTORS
-from resources.release.card import CARD, split_card
+from resources.release.card import split_card
 from resources.release.files import (
+    CARD,
     CHECKSUMS,
     CONFIGS,
     DATA_PATH,

@@ -15,3 +15,6 @@ class ShardStore(Resource, TableStore):
     keep_versions: int = Field(
         default=KEPT, ge=0, description="Replaced tables to keep of each; every one takes its size."
     )
+    allow_downgrade: bool = Field(
+        default=False, description="Replace tables that a newer release of KoPub made, instead of refusing to."
+    )

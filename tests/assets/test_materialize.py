@@ -214,9 +214,7 @@ def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platf
 
     with monkeypatch.context() as older:
         older.setattr(module, "inspect", refuse)
-        older.setattr(
-            RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release", 2: "damaged", 3: "older"})
-        )
+        older.setattr(RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release"}))
         assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
     assert platform.run(f"{TEXTS},corpus_image_embeddings").success

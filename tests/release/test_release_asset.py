@@ -1,6 +1,9 @@
 """`hf_release` as a run makes it: checked, with its lineage, and on the Hub only when the run asks for it."""
 
+import os
+import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from kopub_assets.running.execution import range_tags
 from kopub_assets.running.launchpad import launchable
+from kopub_cli.look.status import status_values
 from resources.config.choices.gates import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub import HubTarget
@@ -90,6 +94,69 @@ def test_a_run_that_asks_for_it_pushes_in_one_commit(built: Platform, hub: Writa
     assert hub.tags == {metadata["tag"]: hub.head.oid}
     assert metadata["pushed_files"] == len(hub.head.sent)
     assert metadata["pushed_bytes"] == sum(len(hub.head.files[path].content) for path in hub.head.sent)
+
+
+def test_a_folder_that_is_refused_is_refused_before_the_first_page_is_read(platform: Platform):
+    (platform.home / "release").mkdir()
+    (platform.home / "release" / "thesis.txt").write_text("three years")
+    result = run(platform)
+    assert not result.success
+    lines = failure(result).splitlines()
+    assert lines
+    assert all("release holds thesis.txt, which no release wrote" in line for line in lines)
+    assert not platform.store.has("raw_pages", "shard_00")
+    assert run(platform, selection=["raw_pages"]).success
+
+
+def _missing(folder: Path) -> str:
+    (folder / "data" / "pages" / "shard_00.parquet").unlink()
+    (folder / "data" / "regions" / "shard_01.parquet").unlink()
+    return "data/pages/shard_00.parquet and 1 other file: missing; kopub run --asset hf_release"
+
+
+def _without_card(folder: Path) -> str:
+    (folder / "README.md").unlink()
+    return "README.md: missing; kopub run --asset hf_release"
+
+
+def _longer(folder: Path) -> str:
+    with (folder / "data" / "pages" / "shard_01.parquet").open("ab") as file:
+        file.write(b"x")
+    return "data/pages/shard_01.parquet: changed since the release was made; kopub verify"
+
+
+def _edited_later(folder: Path) -> str:
+    later = (folder / "SHA256SUMS").stat().st_mtime + 60
+    os.utime(folder / "README.md", (later, later))
+    return "README.md: changed since the release was made; kopub verify"
+
+
+def _gone(folder: Path) -> str:
+    shutil.rmtree(folder)
+    return "manifest.json is missing: kopub run --asset hf_release makes the release again"
+
+
+@pytest.mark.parametrize("change", [_missing, _without_card, _longer, _edited_later, _gone])
+def test_status_says_in_a_line_that_the_folder_is_not_what_was_released(built: Platform, change: Callable[[Path], str]):
+    assert status_values(built.settings)["release_differs"] == []
+    says = change(built.home / "release")
+    (line,) = status_values(built.settings)["release_differs"]
+    assert says in line
+    if "kopub run" in says:
+        assert run(built, selection=["hf_release"]).success
+        assert status_values(built.settings)["release_differs"] == []
+
+
+@pytest.mark.slow
+def test_status_says_that_a_release_is_older_than_the_tables(built: Platform, tmp_path: Path):
+    before = shutil.copytree(built.home / "release", tmp_path / "before")
+    built.reindex([pages("a_1", "a_2"), [("b_1", page_image(9)), ("b_2", page_image(1))]], [query("q1", "?", "a_1")])
+    assert run(built).success
+    assert status_values(built.settings)["release_differs"] == []
+    shutil.rmtree(built.home / "release")
+    shutil.copytree(before, built.home / "release")
+    (line,) = status_values(built.settings)["release_differs"]
+    assert ": older than its table; kopub run --asset hf_release" in line
 
 
 @pytest.mark.slow

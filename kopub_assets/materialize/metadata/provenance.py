@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import pyarrow as pa
@@ -64,6 +65,24 @@ class Provenance:
             "states": json.dumps(states),
             SOURCES: self.sources,
         }
+
+
+@cache
+def newer_code(made_with: str, now: str) -> str:
+    """Say which code behind a table is of a later version than that of `now`; empty where none is.
+
+    Both are JSON, as `Provenance.made_with`. Another engine is another choice, and no version of this one.
+    """
+    if not made_with or made_with == now:
+        return ""
+    there, here = _code_versions(made_with), _code_versions(now)
+    newer = {name: number for name, number in there.items() if number > here.get(name, number)}
+    return ", ".join(f"version {number} of the {name}, here {here[name]}" for name, number in newer.items())
+
+
+def _code_versions(made_with: str) -> dict[str, int]:
+    known = json.loads(made_with)
+    return {"table": known["version"], **{f"{each['engine']} engine": each["version"] for each in known["engines"]}}
 
 
 def content(table: pa.Table) -> str:
