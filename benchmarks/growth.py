@@ -134,9 +134,9 @@ def _copy_history(home: Path, added: list[str]) -> None:
 
 def _stamp_scores(home: Path, url: str) -> None:
     """Let the scores be of all shards."""
-    from resources.retrieval.measuring import inputs_of
-    from resources.retrieval.run_history import ALL, HISTORY, SCORES
-    from resources.retrieval.searched_corpus import SearchedCorpus
+    from resources.search.measuring import SearchedCorpus, inputs_of
+    from resources.search.metrics import HISTORY, SCORES
+    from resources.search.scores import ALL
 
     settings = settings_of(home, store=url)
     keys, store = settings.corpus.manifest.keys, settings.store

@@ -20,7 +20,7 @@ from resources.parallel import ordered_map
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resources.search.search_options import Mode
+    from resources.search.options import Mode
     from resources.search.searcher import Searcher
 
 _READERS = 8
@@ -100,7 +100,7 @@ class Corpus:
         with a table, with a figure. Questions are embedded by the engine of the profile that the corpus was opened
         with. Raises `KopubError`, one line, for a question that cannot be answered.
         """
-        from resources.search.search_options import Where
+        from resources.search.options import Where
 
         searcher, notes = self._searcher
         where = Where(frozenset(documents), frozenset(shards), has_table, has_figure)
@@ -198,7 +198,7 @@ class Corpus:
 
 
 def _mode(name: str | None) -> "Mode | None":
-    from resources.search.search_options import Mode
+    from resources.search.options import Mode
 
     if name is None or name in Mode.__members__.values():
         return None if name is None else Mode(name)

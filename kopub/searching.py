@@ -14,10 +14,10 @@ from resources.embedding.base import Embedder
 from resources.fingerprints import fingerprint
 from resources.pages.corpus import Corpus
 from resources.pages.corpus_sources import corpus_source
-from resources.search.measured import MeasuredScores
+from resources.search.metrics import MeasuredScores
 from resources.search.searcher import Searcher
 from resources.search.tables import SearchedTables
-from resources.search.vector_lookup import VECTORS
+from resources.search.vectors import VECTORS
 from resources.store.page_rows.lineage_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck

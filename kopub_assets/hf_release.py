@@ -45,8 +45,8 @@ from resources.release.remote import publish_to
 from resources.release.verify import verify
 from resources.release.versions import available_shards, replace_release
 from resources.resource import Resource
-from resources.retrieval.comparison import headline_changes as finding_changes
-from resources.scores.summary import change_lines, pages_by_state
+from resources.search.metrics import headline_changes as finding_changes
+from resources.search.scores import change_lines, pages_by_state
 from resources.store import schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.footer_cache import FooterCache

@@ -16,7 +16,7 @@ from resources.evaluation.runs.gold_file import read_gold
 from resources.evaluation.runs.home import EVALUATIONS
 from resources.evaluation.runs.page import asked_of, compared, values_of, worst_first
 from resources.evaluation.runs.run_history import HISTORY
-from resources.scores.history import ALL
+from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore
 

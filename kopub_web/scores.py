@@ -26,7 +26,7 @@ def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCor
     """The headline scores of the pages with known answers; none where they are not of the tables as they are."""
     from resources.evaluation.runs.comparison import headline
     from resources.evaluation.runs.run_history import HISTORY
-    from resources.scores.history import ALL
+    from resources.search.scores import ALL
 
     if not store.has(OCR_SCORES.name, ALL):
         return []
@@ -38,8 +38,8 @@ def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCor
 
 def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[Score]:
     """nDCG@10 of every retriever; none where they are not of the tables as they are."""
-    from resources.retrieval.comparison import headline
-    from resources.retrieval.run_history import ALL, HISTORY
+    from resources.search.metrics import HISTORY, headline
+    from resources.search.scores import ALL
 
     if not store.has(SCORES.name, ALL):
         return []

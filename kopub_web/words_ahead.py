@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from resources.errors import KopubError
 
 if TYPE_CHECKING:
-    from resources.search.search_options import Mode
+    from resources.search.options import Mode
     from resources.search.searcher import Searcher
 
 

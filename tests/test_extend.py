@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from resources.pages.indexing import index
-from resources.retrieval import ranking_metrics
+from resources.search import metrics
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image
@@ -64,7 +64,7 @@ def test_scans_are_brought_in_by_the_command(tmp_path: Path):
 
 def test_a_metric_is_one_line(monkeypatch: pytest.MonkeyPatch):
     (line,) = [block for block in BLOCKS if block.startswith("METRICS[")]
-    monkeypatch.setattr(ranking_metrics, "METRICS", dict(ranking_metrics.METRICS))
-    exec(line, {"METRICS": ranking_metrics.METRICS})
-    scores = ranking_metrics.score(np.array([[5, 1, 7]]), [[1, 7]])
-    assert dict(zip(ranking_metrics.METRICS, scores[0], strict=True))["map"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
+    exec(line, {"METRICS": metrics.METRICS})
+    scores = metrics.score(np.array([[5, 1, 7]]), [[1, 7]])
+    assert dict(zip(metrics.METRICS, scores[0], strict=True))["map"] == pytest.approx((1 / 2 + 2 / 3) / 2)

@@ -104,7 +104,7 @@ def looking(folder: Path) -> dict[str, object]:
 def searching(folder: Path) -> dict[str, object]:
     """Milliseconds of a question through the package and of the engine alone, in turn; the median of each."""
     import kopub
-    from resources.search.search_options import Mode
+    from resources.search.options import Mode
 
     corpus = kopub.open(folder, profile="cpu")
     first = timed(lambda: corpus.search("질문", mode="text"))

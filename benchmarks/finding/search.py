@@ -26,11 +26,10 @@ from rich.console import Console
 
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.pages.manifest import shard_key
-from resources.retrieval.token_tables import TOKENS, made_from
-from resources.search.nearest import Vectors
-from resources.search.search_options import Mode, Where
+from resources.search.morphemes import TOKENS, made_from
+from resources.search.options import Mode, Where
 from resources.search.searcher import Searcher
-from resources.search.vector_lookup import VECTORS
+from resources.search.vectors import VECTORS, Vectors
 from resources.store.page_rows.lineage_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
 from resources.store.shard_store import ShardStore

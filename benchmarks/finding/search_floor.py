@@ -16,7 +16,7 @@ from rich.table import Table
 
 from kopub_cli.look.search import searcher_of
 from resources.config.settings import read_settings
-from resources.search.search_options import Mode
+from resources.search.options import Mode
 
 OTHER = [
     "김치찌개 맛있게 끓이는 법",

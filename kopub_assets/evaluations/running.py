@@ -20,7 +20,7 @@ from resources.layout.given.detector import GivenLayout
 from resources.pages.corpus import Corpus
 from resources.printable import first_line
 from resources.release.local import LocalRelease
-from resources.scores.history import ALL, Run
+from resources.search.scores import ALL, Run
 from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.shard_store import ShardStore
 

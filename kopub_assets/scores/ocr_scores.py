@@ -19,7 +19,7 @@ from resources.evaluation.runs.gold_file import KnownAnswers, read_gold
 from resources.evaluation.runs.measuring import Measured, measure
 from resources.evaluation.scoring import VERSION
 from resources.pages.corpus import Corpus
-from resources.scores.history import ALL
+from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck

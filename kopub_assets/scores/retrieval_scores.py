@@ -18,11 +18,9 @@ from resources.config.settings import Settings
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
 from resources.pages.corpus import Corpus
-from resources.retrieval.comparison import headline, significant_drops
-from resources.retrieval.measuring import Measured, measure
-from resources.retrieval.run_history import ALL, HISTORY, SCORES
-from resources.retrieval.scoring import VERSION
-from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.search.measuring import VERSION, Measurement, SearchedCorpus, measure
+from resources.search.metrics import HISTORY, SCORES, headline, significant_drops
+from resources.search.scores import ALL
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES
 from resources.store.corpus_tables import SCORES as SCORES_TABLE
 from resources.store.shard_store import ShardStore
@@ -99,7 +97,7 @@ def _measured(
     yield score_result(context, measured, _account(searched, measured), drops, _metadata(searched, measured))
 
 
-def _account(searched: SearchedCorpus, measured: Measured) -> list[str]:
+def _account(searched: SearchedCorpus, measured: Measurement) -> list[str]:
     """What was measured, and what was not and why."""
     shards = len(searched.shards) + len(searched.left_out)
     unmeasured = searched.rows - measured.questions
@@ -114,7 +112,7 @@ def _account(searched: SearchedCorpus, measured: Measured) -> list[str]:
     return lines
 
 
-def _metadata(searched: SearchedCorpus, measured: Measured) -> Metadata:
+def _metadata(searched: SearchedCorpus, measured: Measurement) -> Metadata:
     plotted = {
         f"{retriever}_{metric.replace('@', '_at_')}": value
         for retriever, metrics in headline(measured.scores).items()

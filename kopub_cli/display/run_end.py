@@ -11,7 +11,7 @@ from kopub_cli.display.console import say
 from kopub_cli.display.score_lines import score_changes
 from kopub_cli.indexed_corpus import corpus_check
 from resources.printable import counted, visible
-from resources.scores.summary import ScoreChange, change_lines, pages_by_state
+from resources.search.scores import ScoreChange, change_lines, pages_by_state
 from resources.states import LOST, State
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from resources.scores.history import ALL
+from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES, SCORES
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.scores.summary import ScoreChange
+    from resources.search.scores import ScoreChange
     from resources.store.table_source import IsOfCorpus
 
 _SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
@@ -31,7 +31,7 @@ def score_changes(
 ) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
     """The headline scores of reading and of finding against the run before; none where they are not of now."""
     from resources.evaluation.runs import comparison as reading
-    from resources.retrieval import comparison as finding
+    from resources.search import metrics as finding
 
     read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
     return (
@@ -50,7 +50,7 @@ def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[l
         return [], []
     if not scores.is_current:
         return ["finding  not measured on the tables as they are now: kopub run measures it"], []
-    from resources.retrieval.comparison import headline, significant_drops
+    from resources.search.metrics import headline, significant_drops
 
     lines = [
         f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
@@ -80,7 +80,7 @@ def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scor
     store = settings.store
     if (found := store.find(SCORES.name, ALL)) is None:
         return None
-    from resources.retrieval.run_history import HISTORY
+    from resources.search.metrics import HISTORY
 
     scores = found[0]
     if not scores.schema.equals(SCORES.schema) or not scores.num_rows:
@@ -105,7 +105,7 @@ def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[s
     scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
         return None
-    from resources.retrieval.comparison import headline, significant_drops
+    from resources.search.metrics import headline, significant_drops
 
     means, drops = headline(scores.table), significant_drops(scores.table)
     return {"current": scores.is_current, "means": means, "drops": drops}

@@ -11,11 +11,11 @@ from rich.text import Text
 from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import open_settings
 from resources.printable import blanked
-from resources.search.search_options import MOST, Mode, Where
+from resources.search.options import MOST, Mode, Where
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.search.answers import Answer, Hit
+    from resources.search.answer import Answer, Hit
     from resources.search.searcher import Searcher
 
 _INDENT = 4
@@ -41,7 +41,7 @@ def search(
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in what was made so far."""
-    from resources.search.answers import as_json
+    from resources.search.answer import as_json
 
     where = Where(frozenset(document or ()), frozenset(shard or ()), has_table, has_figure)
     settings = open_settings()

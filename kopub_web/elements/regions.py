@@ -9,7 +9,7 @@ import kopub
 from kopub_web.elements import markup
 from kopub_web.elements.hues import hue
 from resources.recognition.readings import Origin
-from resources.search.highlight import QueryWords
+from resources.search.answer import QueryWords
 
 Piece = tuple[bool, str]
 """(marked, text)."""

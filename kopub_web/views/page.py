@@ -19,7 +19,7 @@ from kopub_web.views.search import WAY
 from resources.config.choices.reading_room import ReadingRoom
 from resources.errors import KopubError
 from resources.recognition.crops import crop_index
-from resources.search.highlight import QueryWords
+from resources.search.answer import QueryWords
 from resources.texts.text_quality import DOUBTFUL
 
 TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS = "text", "markdown", "history", "answer", "versions"

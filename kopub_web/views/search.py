@@ -7,8 +7,8 @@ from kopub_web.elements.hues import hue
 from kopub_web.elements.regions import pieces
 from kopub_web.room import Room
 from resources.errors import KopubError
-from resources.search.answers import Hit
-from resources.search.search_options import MOST, Mode, Where
+from resources.search.answer import Hit
+from resources.search.options import MOST, Mode, Where
 
 _TOP = 10
 _NAMED = 500

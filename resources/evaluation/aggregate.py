@@ -8,7 +8,7 @@ import numpy as np
 
 from resources.evaluation.benchmark import Sample, Score
 from resources.evaluation.metrics import METRICS, Metric
-from resources.scores.significance import FEWEST, interval
+from resources.search.scores import FEWEST, interval
 
 ALL = "all"
 """The slice that every sample is in; the others are named `language: korean`."""

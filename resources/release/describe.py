@@ -13,8 +13,8 @@ from resources.evaluation.runs.run_history import HISTORY as READING_HISTORY
 from resources.pages.corpus import Corpus
 from resources.release.base import ReleaseDescription
 from resources.release.local import LocalRelease
-from resources.retrieval.comparison import significant_drops
-from resources.retrieval.run_history import ALL, HISTORY, SCORES, Contents
+from resources.search.metrics import HISTORY, SCORES, significant_drops
+from resources.search.scores import ALL, Contents
 from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.records import self_tests

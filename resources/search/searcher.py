@@ -11,20 +11,13 @@ import pyarrow as pa
 
 from resources.embedding.base import Embedder
 from resources.errors import did_you_mean
-from resources.retrieval import morphemes
-from resources.retrieval.fusion import reciprocal_ranks
-from resources.retrieval.ranking import DEPTH
-from resources.search.answers import Answer, CannotSearch, Hit
-from resources.search.arrow_cache import ArrowCache
-from resources.search.choice import NOTHING, Scores, best_mode
-from resources.search.floor import KnownQuestions
-from resources.search.highlight import QueryWords, best_passage
-from resources.search.nearest import Neighbour, Pages, Vectors
-from resources.search.page_view import PageLookup, PageView
-from resources.search.page_view import Pages as PageViews
-from resources.search.search_options import FLOOR, Mode, Where
-from resources.search.tables import SearchedTables
-from resources.search.vector_lookup import VECTORS, VectorLookup, left_out
+from resources.search import morphemes
+from resources.search.answer import Answer, CannotSearch, Hit, QueryWords, best_passage
+from resources.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
+from resources.search.pages import PageLookup, PageView, PageViews
+from resources.search.ranking import DEPTH, reciprocal_ranks
+from resources.search.tables import ArrowCache, SearchedTables
+from resources.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
 from resources.search.words import TEXTS, WordLookup, Words
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
@@ -223,7 +216,7 @@ class Searcher:
         vectors: Vectors,
         query: np.ndarray,
         count: int,
-        pages: Pages | None,
+        pages: PageFilter | None,
         is_of_corpus: IsOfCorpus,
     ) -> None:
         ranking = vectors.nearest(query, count, pages)
@@ -259,7 +252,7 @@ class Searcher:
         versions = {shard: published[shard] for shard in of_corpus}
         return versions, left_out("texts", self._shards, made, of_corpus)
 
-    def _searched_pages(self, where: Where, views: PageViews) -> Pages | None:
+    def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
         """The ids of the pages of a shard that are searched; None where all of all shards are."""
         if unknown := sorted(where.shards - set(self._shards)):
             raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")

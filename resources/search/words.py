@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 from resources.figures.notes import notes_text
 from resources.fingerprints import fingerprint
 from resources.printable import counted
-from resources.retrieval import morphemes
-from resources.retrieval.bm25 import Bm25, Bm25Index
-from resources.retrieval.token_tables import TOKENS, made_from, tokenised
-from resources.search.answers import CannotSearch
-from resources.search.arrow_cache import ArrowCache
-from resources.search.nearest import Neighbour, Pages, rows_of
-from resources.search.tables import SearchedTables
+from resources.search import morphemes
+from resources.search.answer import CannotSearch
+from resources.search.morphemes import TOKENS, made_from, tokenised
+from resources.search.ranking import Bm25, Bm25Index
+from resources.search.tables import ArrowCache, SearchedTables
+from resources.search.vectors import Neighbour, PageFilter, rows_of
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_NOTES, TABLES
 
@@ -46,7 +45,7 @@ class Words:
     def __len__(self) -> int:
         return self._index.count
 
-    def best(self, words: list[str], count: int, pages: Pages | None = None) -> tuple[list[Neighbour], float]:
+    def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
         """At most `count` pages with a word of the query, the best first, equal ones in corpus order; and their match.
 
         The match is the best page's score as a share of what a page could have at most, from 0 to 1. `pages` names

@@ -17,7 +17,7 @@ from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES
 from resources.release.export import export
 from resources.release.verify import verify
-from resources.search.search_options import Mode
+from resources.search.options import Mode
 from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.corpus_tables import FIGURE_TABLES

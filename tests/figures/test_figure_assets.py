@@ -34,8 +34,8 @@ from resources.recognition.base import Recognizer
 from resources.recognition.crops import cut_pictures
 from resources.recognition.readings import PageReading, RegionText, page_reading
 from resources.release.verify import verify
-from resources.search.answers import as_json
-from resources.search.search_options import Mode
+from resources.search.answer import as_json
+from resources.search.options import Mode
 from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.footer_cache import FooterCache

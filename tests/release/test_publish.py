@@ -21,7 +21,7 @@ from resources.release import hub as release_hub
 from resources.release.files import CONFIGS, part_path
 from resources.release.hub import Change, HubDifference, HubTarget, plan_commits
 from resources.release.licences import refusals
-from resources.retrieval import run_history
+from resources.search import metrics
 from resources.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
 from tests.support.processes import commands
@@ -475,7 +475,7 @@ def test_the_command_publishes_no_scores_of_other_vectors(hub: WritableHub, corp
     known = {"retriever": "text", "convention": "any", "query_type": "all", "metric": "recall@10", "dropped": True}
     row = {**known, "queries": 9, "value": 0.5, "low": 0.25, "high": 0.75}
     scores = pa.Table.from_pylist([row], RETRIEVAL_SCORES)
-    run_history.HISTORY.write_scores(corpus.store, scores, "i", "", measured)
+    metrics.HISTORY.write_scores(corpus.store, scores, "i", "", measured)
     stale = kopub(corpus.home, "publish")
     assert stale.returncode == 1
     assert stale.stderr.startswith(

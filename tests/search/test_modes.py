@@ -15,17 +15,14 @@ from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
 from resources.layout.tasks import DEFAULT_TASKS
 from resources.pages.page import Page
-from resources.retrieval import morphemes
-from resources.retrieval.bm25 import Bm25
-from resources.retrieval.measuring import measure
-from resources.retrieval.searched_corpus import SearchedCorpus
-from resources.search.answers import CannotSearch, as_json
-from resources.search.choice import NOTHING, Measured, best_mode
-from resources.search.floor import known_floor
-from resources.search.measured import MeasuredScores
-from resources.search.nearest import ShardVectors, Vectors
-from resources.search.search_options import Mode, Where
+from resources.search import morphemes
+from resources.search.answer import CannotSearch, as_json
+from resources.search.measuring import SearchedCorpus, measure
+from resources.search.metrics import MeasuredScores
+from resources.search.options import NOTHING, Mode, ModeScores, Where, best_mode
+from resources.search.ranking import Bm25
 from resources.search.searcher import EVERYWHERE, Searcher
+from resources.search.vectors import ShardVectors, Vectors, known_floor
 from resources.states import State
 from resources.store.table_source import CorpusCheck
 from tests.cli.test_cli import run
@@ -91,11 +88,11 @@ def test_all_vectors_of_an_engine_that_has_one_kind_are_that_kind(platform: Plat
 
 def test_the_best_measured_mode_is_taken():
     choices = (Mode.FUSION, Mode.BM25, Mode.TEXT)
-    assert best_mode(Measured({"bm25": 0.9, "fusion": 0.8, "image": 1.0}, 16), choices) == (
+    assert best_mode(ModeScores({"bm25": 0.9, "fusion": 0.8, "image": 1.0}, 16), choices) == (
         Mode.BM25,
         "best of 16 questions, nDCG@10 0.900",
     )
-    assert best_mode(Measured({"bm25": 0.9, "fusion": 0.9}, 16), choices)[0] is Mode.FUSION
+    assert best_mode(ModeScores({"bm25": 0.9, "fusion": 0.9}, 16), choices)[0] is Mode.FUSION
     assert best_mode(NOTHING, choices) == (Mode.FUSION, "nothing was measured on these tables")
 
 

@@ -21,11 +21,10 @@ from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText
 from resources.search import words
-from resources.search.answers import CannotSearch, as_json
-from resources.search.highlight import LONGEST, QueryWords, best_passage
-from resources.search.nearest import ShardVectors, Vectors
-from resources.search.search_options import Mode
+from resources.search.answer import LONGEST, CannotSearch, QueryWords, as_json, best_passage
+from resources.search.options import Mode
 from resources.search.searcher import Searcher
+from resources.search.vectors import ShardVectors, Vectors
 from resources.states import State
 from tests.cli.test_cli import run
 from tests.support.harness import Platform

@@ -11,9 +11,8 @@ from kopub_assets.upgrades.stale_scan import survey
 from kopub_cli.look.status import status_values
 from kopub_cli.make.plan import planned
 from kopub_cli.make.run import run_assets
-from resources.retrieval.measuring import Measured, measure
-from resources.retrieval.run_history import HISTORY
-from resources.retrieval.searched_corpus import SearchedCorpus
+from resources.search.measuring import Measurement, SearchedCorpus, measure
+from resources.search.metrics import HISTORY
 from resources.store import footer_cache
 from resources.store.corpus_tables import TABLES
 from resources.store.files.object_file import AT_ONCE
@@ -149,7 +148,7 @@ def test_a_run_with_nothing_changed_asks_less_than_fifteen_times_a_shard(
     assert (counts[1] - counts[0]) / 6 < 15, counts
 
 
-def scored(home: Path, store: TableStore) -> Measured:
+def scored(home: Path, store: TableStore) -> Measurement:
     """The retrieval scores of all shards."""
     settings = Platform(home).settings
     keys, dim = settings.corpus.manifest.keys, settings.embedding.dim

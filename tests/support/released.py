@@ -16,7 +16,7 @@ from resources.release.base import ReleaseDescription, ReleaseInput
 from resources.release.hub import HubPush, HubTarget
 from resources.release.local import LocalRelease
 from resources.release.publishing import publish
-from resources.retrieval import run_history
+from resources.search import metrics
 from resources.store import schemas
 from resources.store.schemas import HF_RELEASE, RETRIEVAL_SCORES
 from resources.store.shard_store import ShardStore
@@ -173,9 +173,7 @@ class ReleasedCorpus:
             table = pa.Table.from_pylist([asdict(file) for file in files], HF_RELEASE)
             self.store.write("hf_release", shard, table, {"recipe": "r", "made_from": json.dumps(contents[shard])})
         LocalRelease(folder=str(self.folder)).finish(self.about)
-        run_history.HISTORY.write_scores(
-            self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents
-        )
+        metrics.HISTORY.write_scores(self.store, RETRIEVAL_SCORES.empty_table(), "i", "nothing to measure", contents)
 
     def push(self, repo: str, tag: str | None = None, create: bool = False) -> HubPush:
         target = HubTarget(repo=repo, create=create)

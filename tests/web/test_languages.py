@@ -8,7 +8,7 @@ import pytest
 from kopub_web.languages import LANGUAGES, language_of, texts
 from resources.evaluation.metrics import METRICS
 from resources.layout.regions import LABELS
-from resources.search.search_options import Mode
+from resources.search.options import Mode
 from resources.states import State
 from tests.support.reasons import reasons
 

@@ -31,9 +31,9 @@ from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
-from resources.retrieval.token_tables import tokenised
 from resources.search import words
-from resources.search.search_options import Mode
+from resources.search.morphemes import tokenised
+from resources.search.options import Mode
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.harness import Platform

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.search.search_options import FLOOR, Mode
+from resources.search.options import FLOOR, Mode
 
 
 class Search(BaseModel):

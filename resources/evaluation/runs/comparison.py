@@ -11,7 +11,7 @@ from resources.evaluation.benchmark import Sample, Score
 from resources.evaluation.gold import PageText
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.registry import ADAPTERS
-from resources.scores.summary import ScoreChange
+from resources.search.scores import ScoreChange
 from resources.store.schemas import OCR_SCORES
 
 Row = Mapping[str, Any]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from resources.evaluation.runs.comparison import significant_drops
 from resources.evaluation.runs.home import Asked
 from resources.evaluation.runs.run_history import HISTORY
-from resources.scores.history import ALL
+from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore
 

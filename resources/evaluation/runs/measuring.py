@@ -14,7 +14,7 @@ from resources.evaluation.runs.run_history import HISTORY
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import MISSING, VERSION, Scorer
 from resources.fingerprints import fingerprint
-from resources.scores.history import ALL, Run
+from resources.search.scores import ALL, Run
 from resources.store.schemas import OCR_RUNS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus

@@ -12,7 +12,7 @@ from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageE
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.scorers.table_cells import Table, tables_of
 from resources.printable import counted, visible
-from resources.scores.significance import FEWEST
+from resources.search.scores import FEWEST
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _LISTED = 2000

@@ -1,7 +1,7 @@
 """The runs of the reading scores: which is compared with which."""
 
 from resources.evaluation.runs.comparison import compare, significant_drops
-from resources.scores.history import History
+from resources.search.scores import History
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.schemas import OCR_RUNS
 

@@ -46,7 +46,7 @@ import resources.embedding.hashed.embedder
 import resources.layout.cpu.detector
 import resources.recognition.tesseract.recognizer  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
-from resources.retrieval import morphemes
+from resources.search import morphemes
 
 
 class WithoutThreads(kiwipiepy.Kiwi):

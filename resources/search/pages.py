@@ -12,9 +12,8 @@ from resources.errors import StoreError
 from resources.fingerprints import fingerprint
 from resources.layout.regions import Task
 from resources.recognition.read_regions import KINDS, region_texts
-from resources.search.arrow_cache import ArrowCache
-from resources.search.search_options import Where
-from resources.search.tables import SearchedTables
+from resources.search.options import Where
+from resources.search.tables import ArrowCache, SearchedTables
 from resources.store.columns import lacking
 from resources.store.corpus_tables import TABLES
 from resources.store.table import Table
@@ -75,7 +74,7 @@ class PageLookup:
         self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
 
-    def refreshed(self, is_of_corpus: IsOfCorpus) -> "Pages":
+    def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
         """The pages of the tables as they are now, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
 
@@ -94,11 +93,11 @@ class PageLookup:
             _, table, rows = self._open[shard]
             return table, rows
 
-        return Pages(opened)
+        return PageViews(opened)
 
 
 @dataclass(frozen=True)
-class Pages:
+class PageViews:
     """The pages of a corpus at one time; `opened` gives the table of a shard's pages, and the row of each."""
 
     opened: Callable[[str], tuple[pa.Table, dict[str, int]]]

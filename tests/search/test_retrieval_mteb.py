@@ -21,7 +21,7 @@ from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.readings import PageReading, RegionText
-from resources.retrieval.ranking_metrics import METRICS
+from resources.search.metrics import METRICS
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.installed import imported

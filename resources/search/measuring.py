@@ -1,38 +1,131 @@
-"""The corpus that retrieval is measured on: the shards of the store that are complete and fit together."""
+"""Retrieval scores of what is in the store: computed once for the same vectors, texts and queries."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.code_version import CodeVersion
 from resources.fingerprints import fingerprint
-from resources.retrieval.token_tables import TOKENS, made_from, tokenised
-from resources.scores.history import Contents
+from resources.search import metrics, morphemes
+from resources.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
+from resources.search.morphemes import TOKENS, made_from, tokenised
+from resources.search.ranking import BestPages, Bm25, fuse
+from resources.search.scores import ALL, Contents, Run
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.footer_cache import FooterCache
 from resources.store.page_rows.figure_rows import vector_width, with_vector
+from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 from resources.store.table_store import TableStore
 
-IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
-QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
-VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
-"""The asset of each kind of vector, in the order of the scores; a page has one "figure" vector for each figure."""
+_LIBRARIES = ("bm25s", "ir-measures")
+VERSION = CodeVersion("retrieval_scores", {1: "the first release"})
 
-_READ = {
-    IMAGES: ("page_id", "vector", "state"),
-    TEXTS: ("page_id", "vector", "state"),
-    FIGURES: ("page_id", "figures", "state"),
-    PARSED: ("page_id", "text", "state"),
-    QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
-}
-"""The columns of each asset that decide a score."""
 
-_NOTHING: Contents = {}
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The table RETRIEVAL_SCORES in the store, what it was compared with, and whether it was computed just now."""
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+
+    @property
+    def questions(self) -> int:
+        """Queries that were measured."""
+        return max(self.scores["queries"].to_pylist(), default=0)
+
+
+def measure(
+    store: TableStore, corpus: "SearchedCorpus", accept: bool = False, log: Callable[[str], None] = lambda line: None
+) -> Measurement:
+    """Score the corpus and write the result, unless these inputs are scored already.
+
+    `accept` lets later runs be compared with this one even if it dropped. Without a query that can
+    be measured the table is empty, and the runs before are left for later ones. Raises `ConfigError`
+    where a library is missing, `StoreError`.
+    """
+    inputs = inputs_of(corpus)
+    todo = not HISTORY.is_scored(store, inputs)
+    if todo and corpus.questions:
+        HISTORY.publish(store, Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
+    elif todo:
+        nothing = "nothing to measure: no query has a vector and a page that answers it"
+        HISTORY.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
+    elif accept:
+        HISTORY.accept(store, inputs)
+    compared = store.metadata(SCORES, ALL)["compared"]
+    return Measurement(store.read(SCORES, ALL), inputs, compared, todo)
+
+
+def inputs_of(corpus: "SearchedCorpus") -> str:
+    """Fingerprint of everything that decides the scores of a corpus."""
+    return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
+
+
+def _libraries() -> dict[str, str]:
+    return {package: _version(package) for package in _LIBRARIES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"  # whoever needs it says so
+
+
+def evaluate(corpus: "SearchedCorpus", log: Callable[[str], None] = lambda line: None) -> pa.Table:
+    """The scores of each question by retriever and convention, as a table of schema `RUN`.
+
+    A question whose first ground truth is not in the corpus is measured by the convention `any` alone.
+    Raises `ConfigError` where a library is missing, `StoreError`.
+    """
+    parts = [RUN.empty_table()]
+    for retriever, ranking in _rankings(corpus, log):
+        for convention in CONVENTIONS:
+            asked = [at for at, q in enumerate(corpus.questions) if convention == "any" or q.has_first]
+            questions = [corpus.questions[at] for at in asked]
+            relevant = [q.pages if convention == "any" else q.pages[:1] for q in questions]
+            known = [
+                [retriever] * len(asked),
+                [convention] * len(asked),
+                [q.query_id for q in questions],
+                [q.type for q in questions],
+            ]
+            scores = metrics.score(ranking[asked], relevant)
+            parts.append(pa.Table.from_arrays([*map(pa.array, known), *map(pa.array, scores.T)], schema=RUN))
+    return pa.concat_tables(parts)
+
+
+def _rankings(corpus: "SearchedCorpus", log: Callable[[str], None]) -> Iterator[tuple[str, np.ndarray]]:
+    """(retriever, ranking), the questions in their order; the fusion of all others comes last."""
+    if not corpus.questions:
+        return
+    found = []
+    queries = np.stack([question.vector for question in corpus.questions])
+    for kind in corpus.kinds:
+        started = time.monotonic()
+        best = BestPages(len(queries))
+        for pages, vectors in corpus.vectors(kind):
+            best.add_vectors(pages, vectors, queries)
+        found.append((kind, best.ranking()))
+        log(f"{kind}: {len(queries)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
+    started = time.monotonic()
+    bm25 = Bm25()
+    for page, tokens in corpus.tokens():
+        bm25.add(page, tokens)
+    found.append(("bm25", bm25.rank(list(morphemes.query_tokens(question.text for question in corpus.questions)))))
+    log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
+    yield from found
+    yield "fusion", fuse([ranking for _, ranking in found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +139,21 @@ class Question:
     pages: Sequence[int]
     has_first: bool
     """Whether the first of `pages` is the source's first ground truth."""
+
+
+IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
+QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
+VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
+"""The asset of each kind of vector, in the order of the scores; a page has one "figure" vector for each figure."""
+_READ = {
+    IMAGES: ("page_id", "vector", "state"),
+    TEXTS: ("page_id", "vector", "state"),
+    FIGURES: ("page_id", "figures", "state"),
+    PARSED: ("page_id", "text", "state"),
+    QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
+}
+"""The columns of each asset that decide a score."""
+_NOTHING: Contents = {}
 
 
 class SearchedCorpus:

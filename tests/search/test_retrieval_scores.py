@@ -16,7 +16,7 @@ from resources.config.choices.gates import Gates
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page
-from resources.retrieval.comparison import significant_drops
+from resources.search.metrics import significant_drops
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform, Prepared

@@ -11,14 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.errors import ConfigError
-from resources.retrieval import morphemes, run_history
-from resources.retrieval.bm25 import Bm25
-from resources.retrieval.comparison import compare, headline, significant_drops
-from resources.retrieval.fusion import fuse
-from resources.retrieval.ranking import NO_PAGE, BestPages
-from resources.retrieval.ranking_metrics import METRICS, score
-from resources.retrieval.scoring import RUN
-from resources.scores.significance import interval
+from resources.search import metrics, morphemes
+from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
+from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from resources.search.scores import ALL, Run, interval
 from resources.store.shard_store import ShardStore
 
 
@@ -201,8 +197,8 @@ def test_no_queries_give_no_scores():
 
 
 def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool = True) -> str:
-    run_history.HISTORY.publish(store, run_history.Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
-    return store.metadata(run_history.SCORES, run_history.ALL)["compared"]
+    metrics.HISTORY.publish(store, Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
+    return store.metadata(metrics.SCORES, ALL)["compared"]
 
 
 SMALL = "not compared: the run before had 1 pages, of which 1 are here"
@@ -241,8 +237,8 @@ def test_only_the_run_of_the_same_inputs_is_accepted(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
     _published(store, "good", ["p_1"])
     _published(store, "bad", ["p_1"], found=False)
-    run_history.HISTORY.accept(store, "good")
+    metrics.HISTORY.accept(store, "good")
     assert _published(store, "other", ["p_1"]) == "compared with run good"
     _published(store, "bad", ["p_1"], found=False)
-    run_history.HISTORY.accept(store, "bad")
+    metrics.HISTORY.accept(store, "bad")
     assert _published(store, "again", ["p_1"]) == "compared with run bad"

@@ -8,8 +8,12 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
+
 from resources.code_version import CodeVersion
+from resources.fingerprints import table_fingerprint
 from resources.freed_memory import give_back
+from resources.store.schemas import RETRIEVAL_TOKENS
 
 if TYPE_CHECKING:
     from kiwipiepy import Kiwi, Token
@@ -49,6 +53,21 @@ def _analysed(texts: Iterable[str]) -> "Iterator[list[Token]]":
 def tokenizer() -> dict[str, str]:
     """What decides the tokens besides this module's code."""
     return {package: version(package) for package in ("kiwipiepy", "kiwipiepy_model")} | {"dictionary": "single words"}
+
+
+TOKENS = "retrieval_tokens"
+"""The name of the table in the store."""
+
+
+def made_from(texts: pa.Table) -> dict[str, str]:
+    """What decides the words of these texts, a table of `page_id` and `text`, as the metadata of their table."""
+    return {"texts": table_fingerprint(texts), "version": str(VERSION.number), **tokenizer()}
+
+
+def tokenised(texts: pa.Table) -> pa.Table:
+    """The table of the words of these texts, in their order."""
+    words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
+    return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)
 
 
 @cache

@@ -1,11 +1,16 @@
 """The two runs of a table of scores that the store keeps: the latest, and the one that it is compared with."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
+from resources.printable import counted
+from resources.states import State
 from resources.store.footer_cache import FooterCache
 from resources.store.table import Table
 from resources.store.table_source import IsOfCorpus
@@ -13,10 +18,8 @@ from resources.store.table_store import TableStore
 
 ALL = "all"
 """The shard of a table that is made over all shards."""
-
 Contents = Mapping[str, Mapping[str, str]]
 """By shard and asset, the fingerprint of a table's rows."""
-
 _NOW, _BEFORE = "now", "before"
 _COMMON = 0.99
 """Share of what two runs measured that must be common to both: in a larger corpus every query is harder."""
@@ -143,3 +146,76 @@ class History:
             had = f"{len(before.members)} {self.member}, of which {common} are here"
             return None, f"not compared: the run before had {had}"
         return before, f"compared with run {before.inputs}"
+
+
+FEWEST = 6
+"""Below six samples that changed not even a drop of every one is significant: 2 x 0.5^5 > 0.05, by the sign test.
+The bootstrap alone is too sure of so few: it takes four that lost and none that gained for a drop."""
+_RESAMPLES = 2000
+_SEED = 20_251_104
+"""Any fixed number: the same scores give the same interval."""
+_QUANTILES = (0.025, 0.975)
+
+
+def interval(values: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
+    """The 95 % interval of the means of `values` (samples, columns), as (2, columns): low, high.
+
+    Percentile bootstrap over samples (Efron and Tibshirani, 1993; for retrieval Sakai, SIGIR 2006).
+    Of differences sample by sample it is the paired bootstrap of two systems. With `sizes` (samples) the values are
+    sums over what each sample holds, a document's pages, and the means are those of all that was drawn.
+    """
+    counts = _counts(len(values))
+    drawn = len(values) if sizes is None else (counts @ sizes)[:, None]
+    return np.quantile(counts @ values / drawn, _QUANTILES, axis=0)
+
+
+@lru_cache(maxsize=16)
+def _counts(samples: int) -> np.ndarray:
+    """How often each sample is in each resample: float64 (resamples, samples)."""
+    generator = np.random.default_rng(_SEED)
+    return generator.multinomial(samples, np.full(samples, 1 / samples), _RESAMPLES).astype(np.float64)
+
+
+def pages_by_state(states: Mapping[str, int], unfinished: int = 0, doubtful: int = 0) -> str:
+    """`57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.
+
+    `unfinished` pages lack a table, or have one that is stale. `doubtful` ones have a text that looks wrong.
+    """
+    counts = [(state.value, states.get(state, 0)) for state in State] + [("unfinished", unfinished)]
+    listed = ", ".join(f"{count:,} {name}" for name, count in counts if count)
+    review = f"; {doubtful:,} {'needs' if doubtful == 1 else 'need'} review" if doubtful else ""
+    return f"{counted(sum(count for _, count in counts), 'page')}: {listed or 'none'}{review}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreChange:
+    """A score now and before, and what became of it; both None where there is no run to compare it with.
+
+    `worse` is a significant drop. What chance may have changed is `same`.
+    """
+
+    name: str
+    now: float
+    before: float | None
+    verdict: str | None
+
+    @classmethod
+    def of(cls, name: str, row: Mapping[str, Any], lower_is_better: bool) -> Self:
+        """Of a row of a table of scores."""
+        low, high = row["change_low"], row["change_high"]
+        if row["previous"] is None or low is None or high is None:
+            return cls(name, row["value"], None, None)
+        better = high < 0 if lower_is_better else low > 0
+        return cls(name, row["value"], row["previous"], "worse" if row["dropped"] else "better" if better else "same")
+
+    def __str__(self) -> str:
+        if self.verdict in (None, "same"):
+            return f"{self.name} {self.now:.3f}{' (same)' if self.verdict else ''}"
+        return f"{self.name} {self.before:.3f} to {self.now:.3f} ({self.verdict})"
+
+
+def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[str]:
+    """`reading: cer 0.043 to 0.384 (worse), facts 0.811 (same)`, and the same of finding, where it was measured."""
+    for subject, changes in (("reading", reading), ("finding", finding)):
+        if changes:
+            yield f"{subject}: {', '.join(map(str, changes))}"

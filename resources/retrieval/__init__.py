@@ -1,1 +1,0 @@
-"""How well queries find their pages, and whether that changed."""

@@ -1,0 +1,229 @@
+"""The best pages for each query, exactly and in bounded memory. Pure; NumPy.
+
+A page is its position among the ids of the corpus in their order. A ranking is int64 of shape
+(queries, at most depth): pages best first, `NO_PAGE` where fewer were found.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+DEPTH = 1000
+"""Pages kept for a query, as TREC runs and mteb have them: a reciprocal rank below it would be under 0.001."""
+NO_PAGE = -1
+_BLOCK = 2048
+"""Pages compared at once: 33 MB of float64 at 2048 dimensions."""
+_PAGE_BITS = np.uint64(32)
+_SIGN = np.uint32(1 << 31)
+
+
+class BestPages:
+    """The best `depth` pages of each query among those added so far, in any order and in any portions.
+
+    Of pages with the same score the one with the greater id comes first, as in trec_eval. A score and
+    its page make one integer, so ties fall the same way however the pages were portioned.
+    """
+
+    def __init__(self, queries: int, depth: int = DEPTH) -> None:
+        self._depth = depth
+        self._keys = np.zeros((queries, 0), np.uint64)
+
+    def add(self, pages: np.ndarray, scores: np.ndarray) -> None:
+        """`scores` is (queries, pages), compared as float32; a page at -inf is not found by that query."""
+        keys = np.where(np.isneginf(scores), np.uint64(0), _keys(pages, scores.astype(np.float32)))
+        keys = np.concatenate([self._keys, keys], axis=1)
+        if keys.shape[1] > self._depth:
+            keys = np.partition(keys, keys.shape[1] - self._depth, axis=1)[:, -self._depth :]
+        self._keys = keys
+
+    def add_vectors(self, pages: np.ndarray, vectors: np.ndarray, queries: np.ndarray) -> None:
+        """`vectors` is float16 (pages, dim), `queries` float64 (queries, dim); the score is their dot product.
+
+        In float64, and rounded afterwards: equal vectors score equally wherever they lie in a block. Of several
+        vectors of one page, which follow each other, the best counts.
+        """
+        firsts = np.flatnonzero(np.diff(pages, prepend=NO_PAGE))
+        while len(firsts):
+            # As many whole pages as a block holds, one at least.
+            held = max(1, int(np.searchsorted(firsts, firsts[0] + _BLOCK)))
+            start, end = firsts[0], firsts[held] if held < len(firsts) else len(pages)
+            scores = queries @ vectors[start:end].astype(np.float64).T
+            if held < end - start:
+                scores = np.maximum.reduceat(scores, firsts[:held] - start, axis=1)
+            self.add(pages[firsts[:held]], scores)
+            firsts = firsts[held:]
+
+    def ranking(self) -> np.ndarray:
+        keys = np.sort(self._keys, axis=1)[:, ::-1]
+        return np.where(keys == 0, NO_PAGE, (keys & np.uint64(0xFFFFFFFF)).astype(np.int64))
+
+
+def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """uint64 that sort by score, then by page; never 0."""
+    bits = (scores + np.float32(0)).view(np.uint32)  # adding 0 makes one zero of the two
+    ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    return (ordered.astype(np.uint64) << _PAGE_BITS) | pages.astype(np.uint64)
+
+
+RRF_K = 60
+"""Of the original paper, which found the result not to depend on it much."""
+
+
+def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The pages of one query's rankings, ascending, and the sum of 1 / (60 + rank) of each.
+
+    A ranking is int64 (pages,), best first, rank 1; `NO_PAGE` is left out.
+    """
+    pages = np.concatenate(rankings)
+    weights = np.concatenate([1 / (RRF_K + 1 + np.arange(len(ranking))) for ranking in rankings])
+    kept = pages != NO_PAGE
+    unique, position = np.unique(pages[kept], return_inverse=True)
+    return unique, np.bincount(position, weights[kept], len(unique))
+
+
+def fuse(rankings: Sequence[np.ndarray], depth: int = DEPTH) -> np.ndarray:
+    """Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) of rankings (queries, pages).
+
+    It needs no scores, so rankings whose scores cannot be compared may be fused.
+    """
+    width = max(ranking.shape[1] for ranking in rankings)
+    fused = np.full((len(rankings[0]), depth), NO_PAGE)
+    for query, found in enumerate(zip(*rankings, strict=True)):
+        pages, scores = reciprocal_ranks(found)
+        best = BestPages(1, depth)
+        best.add(pages, scores[None])
+        row = best.ranking()[0]
+        fused[query, : len(row)] = row
+    return fused[:, : min(depth, width * len(rankings))]
+
+
+_K1, _B = 1.2, 0.75
+"""The values of Lucene and Elasticsearch."""
+_INDEX = pa.schema(
+    [
+        ("terms", pa.list_(pa.large_binary())),
+        ("starts", pa.large_list(pa.int64())),
+        ("pages", pa.large_list(pa.int32())),
+        ("scores", pa.large_list(pa.float32())),
+        ("count", pa.int64()),
+    ]
+)
+
+
+class Bm25:
+    """BM25 in Lucene's form (Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?") over pages added in turn."""
+
+    def __init__(self) -> None:
+        self._vocabulary: dict[str, int] = {}
+        self._pages: list[int] = []
+        self._tokens: list[np.ndarray] = []
+
+    def add(self, page: int, tokens: Iterable[str]) -> None:
+        known = self._vocabulary
+        self._pages.append(page)
+        self._tokens.append(np.fromiter((known.setdefault(token, len(known)) for token in tokens), np.int32))
+
+    def index(self) -> "Bm25Index":
+        """What was added, in its order."""
+        import bm25s
+
+        terms = sorted(self._vocabulary, key=str.encode)
+        places = np.empty(len(terms), np.int32)
+        places[[self._vocabulary[term] for term in terms]] = np.arange(len(terms), dtype=np.int32)
+        if terms:
+            index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
+            ids = {term: place for place, term in enumerate(terms)}
+            index.index(([places[tokens] for tokens in self._tokens], ids), False, show_progress=False)
+            made = {name: index.scores[name] for name in ("indptr", "indices", "data")}
+        else:
+            made = {name: np.empty(0, np.int64) for name in ("indptr", "indices", "data")}
+        row = {
+            "terms": [term.encode() for term in terms],
+            "starts": made["indptr"].astype(np.int64),
+            "pages": made["indices"].astype(np.int32),
+            "scores": made["data"].astype(np.float32),
+            "count": len(self._tokens),
+        }
+        columns = [pa.array([row[field.name]], field.type) for field in _INDEX]
+        return Bm25Index(pa.Table.from_arrays(columns, schema=_INDEX))
+
+    def rank(self, queries: Sequence[Sequence[str]], depth: int = DEPTH) -> np.ndarray:
+        """The ranking of all pages for each query; a page without a word of it is not found."""
+        best = BestPages(len(queries), depth)
+        if not self._vocabulary:
+            return best.ranking()
+        index, pages = self.index(), np.array(self._pages)
+        rankings = []
+        for query in queries:
+            scores = index.scores(query)
+            one = BestPages(1, depth)
+            one.add(pages, np.where(scores > 0, scores, -np.inf)[None])
+            rankings.append(one.ranking())
+        return np.concatenate(rankings) if rankings else best.ranking()
+
+
+@dataclass(frozen=True)
+class Bm25Index:
+    """What each word adds to the score of each page that has it; a page is its place among those that were added.
+
+    `table` has one row: the words as UTF-8, ascending; where the pages of each begin, and the end of the last;
+    the pages; what the word adds to each; how many pages there are. It may be memory-mapped.
+    """
+
+    table: pa.Table
+
+    def scores(self, words: Sequence[str]) -> np.ndarray:
+        """float32 (pages,): the score of each page for a query; 0 for a page that has none of its words."""
+        if not len(self._starts) or not self.count:
+            return np.zeros(self.count, np.float32)
+        import bm25s
+
+        index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
+        index.scores = {
+            "data": self._values("scores"),
+            "indices": self._values("pages"),
+            "indptr": self._starts,
+            "num_docs": self.count,
+        }
+        index.nonoccurrence_array = None
+        return index.get_scores_from_ids([place for word in words if (place := self._place(word)) is not None])
+
+    def most(self, words: Sequence[str]) -> float:
+        """What a page could have at most for a query: of each word its idf, and of one that no page has the highest."""
+        most = 0.0
+        for word in words:
+            place = self._place(word)
+            having = 0 if place is None else int(self._starts[place + 1] - self._starts[place])
+            most += math.log1p((self.count - having + 0.5) / (having + 0.5))
+        return most
+
+    @cached_property
+    def count(self) -> int:
+        """How many pages there are."""
+        return self.table["count"][0].as_py()
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return self._values("starts")
+
+    @cached_property
+    def _terms(self) -> pa.Array:
+        return self.table["terms"].chunk(0).flatten()
+
+    def _values(self, name: str) -> np.ndarray:
+        return self.table[name].chunk(0).flatten().to_numpy()
+
+    def _place(self, word: str) -> int | None:
+        """Where a word stands among the terms; None when no page has it."""
+        wanted, low, high = word.encode(), 0, len(self._terms)
+        while low < high:
+            middle = (low + high) // 2
+            if self._terms[middle].as_py() < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self._terms) and self._terms[low].as_py() == wanted else None
