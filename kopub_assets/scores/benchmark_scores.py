@@ -40,7 +40,7 @@ def benchmark_scores(settings: Settings, build: Build) -> dg.AssetsDefinition:
             with canceled_when_stopped(context):
                 evaluated = _evaluated(settings, build, context.log.info)
         except KopubError as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
+            raise dg.Failure(str(error), allow_retries=False) from None
         watcher().ended(BENCHMARKS)
         yield from _told(evaluated, context.log.info)
 

@@ -67,7 +67,7 @@ def _measured(
             keys = corpus.manifest.keys
             measured = measure(store, answers, keys, is_of_corpus, bool(gates.override), context.log.info, gates.cdm)
     except KopubError as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
+        raise dg.Failure(str(error), allow_retries=False) from None
     if measured.computed:
         watcher().computed(NAME, ALL)
     watcher().ended(NAME)

@@ -89,7 +89,7 @@ def _measured(
         )
         return
     except KopubError as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
+        raise dg.Failure(str(error), allow_retries=False) from None
     if measured.computed and measured.questions:
         watcher().computed(SCORES, ALL)
     watcher().ended(SCORES)

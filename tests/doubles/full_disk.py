@@ -15,7 +15,7 @@ class FullDisk(MemoryFileSystem):
     no_room_for = ""
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
-        if self.no_room_for in path:
+        if self.no_room_for and self.no_room_for in path:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().pipe_file(path, value, mode, **kwargs)
 

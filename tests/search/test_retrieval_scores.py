@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kopub_assets.running.execution import failures_of
 from kopub_cli.display.score_lines import retrieval_lines
 from resources.code_version import CodeVersion
 from resources.config.choices.gates import Gates
@@ -18,7 +19,9 @@ from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page
 from resources.search.metrics import significant_drops
 from resources.states import State
+from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
+from tests.doubles.full_disk import FullDisk
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import pages, query
 
@@ -109,6 +112,21 @@ def test_every_retriever_is_scored_before_the_release(platform: Platform):
     finished = [event.step_key for event in result.all_events if event.is_step_success]
     assert finished.index("query_embeddings") < finished.index("retrieval_scores") < finished.index("hf_release")
     assert _check(result).passed
+
+
+@pytest.mark.parametrize("full", ["retrieval_scores/", "retrieval_runs/"])
+def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, full: str
+):
+    platform.engines["store"] = ShardStore(url=f"fulldisk://scores{len(full)}")
+    with monkeypatch.context() as disk:
+        disk.setattr(FullDisk, "no_room_for", full)
+        result = platform.run(UPSTREAM)
+    assert not result.success
+    (line,) = failures_of(result)
+    assert line.startswith("retrieval_scores: the disk is full: ")
+    assert full in line
+    assert platform.run("retrieval_scores", first=None).success
 
 
 def test_images_that_queries_cannot_be_compared_with_are_no_retriever(platform: Platform):

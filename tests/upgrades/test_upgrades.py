@@ -130,7 +130,8 @@ def test_a_night_requests_what_a_change_makes_stale_once(
 def test_another_version_of_the_code_is_a_change(
     platform: Platform, nights: Nights, monkeypatch: pytest.MonkeyPatch, asset: str, requested: Requested
 ):
-    newer = CodeVersion(asset, {1: "the first release", 2: "rows split at wide gaps"})
+    steps = GRAPH.by_name[asset].code_version.steps
+    newer = CodeVersion(asset, {**steps, len(steps) + 1: "rows split at wide gaps"})
     monkeypatch.setattr(GRAPH.by_name[asset], "code_version", newer)
     assert nights.tick(2.1) == requested
 
