@@ -24,8 +24,7 @@ from rich.table import Table
 
 from kopub_assets.materialize.checks import unaccounted, unsound_vectors
 from kopub_assets.materialize.metadata.provenance import content
-from kopub_assets.materialize.row_inputs.kept_rows import assembled, unfinished
-from kopub_assets.materialize.row_inputs.rows import MadeShard, RowSpec, Work
+from kopub_assets.materialize.rows import MadeShard, RowSpec, Work, assembled, unfinished
 from resources.search.metrics import score
 from resources.search.ranking import BestPages, Bm25, fuse
 from resources.store.schemas import page_embeddings
