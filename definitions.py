@@ -9,6 +9,7 @@ import dagster as dg
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.running import command_line
+from kopub_assets.running.execution import failed_runs
 from kopub_assets.running.launchpad import NoValues, launchable
 from kopub_assets.upgrades.reloading import profile_watch
 from kopub_assets.upgrades.sensor import with_upgrades
@@ -46,5 +47,7 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
     resources = {**launchable(settings.resources), "io_manager": NoValues()}
-    common = dg.Definitions(resources=resources, executor=dg.in_process_executor, jobs=[everything])
+    common = dg.Definitions(
+        resources=resources, executor=dg.in_process_executor, jobs=[everything], sensors=[failed_runs]
+    )
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)

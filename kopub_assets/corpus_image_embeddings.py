@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from kopub_assets.materialize.row_inputs.rows import RowSpec
-from kopub_assets.materialize.row_inputs.upstream import page_rows
+from kopub_assets.materialize.rows import RowSpec, page_rows
 from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from kopub_assets.figures.figure_notes import FigureNotes
 from kopub_assets.materialize.asset import ShardAsset
-from kopub_assets.materialize.row_inputs.rows import RowSpec
+from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.parsed_texts import ParsedTexts
 from resources.code_version import CodeVersion

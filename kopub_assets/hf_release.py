@@ -21,7 +21,7 @@ from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.metadata.costs import Account
 from kopub_assets.materialize.metadata.previews import Link
 from kopub_assets.materialize.metadata.provenance import Provenance, footer_of
-from kopub_assets.materialize.row_inputs.rows import Work
+from kopub_assets.materialize.rows import Work
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
 from kopub_assets.query_embeddings import QueryEmbeddings

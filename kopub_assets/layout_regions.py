@@ -12,8 +12,7 @@ from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, without_regions
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.metadata.previews import first_page
-from kopub_assets.materialize.row_inputs.rows import MadeShard, Row, RowSpec
-from kopub_assets.materialize.row_inputs.upstream import page_rows
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector

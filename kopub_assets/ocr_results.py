@@ -11,10 +11,9 @@ from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.metadata.previews import first_markdown
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
-from kopub_assets.materialize.row_inputs.text_layers import layer_made_from, text_layer_settings
-from kopub_assets.materialize.row_inputs.upstream import page_rows, with_parent
 from kopub_assets.materialize.row_table import RetryPartial
+from kopub_assets.materialize.rows import Row, RowSpec, page_rows, with_parent
+from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.config.choices.pdf import Pdf

@@ -9,10 +9,9 @@ import pyarrow as pa
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check
 from kopub_assets.materialize.metadata.previews import first_text
-from kopub_assets.materialize.row_inputs.rows import MadeShard, Row, RowSpec
-from kopub_assets.materialize.row_inputs.text_layers import layer_made_from, text_layer_settings
-from kopub_assets.materialize.row_inputs.upstream import page_rows, with_parent
 from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows, with_parent
+from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import ClassVar
 
-from kopub_assets.materialize.row_inputs.rows import RowSpec
+from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.materialize.vectors import VectorTable
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding

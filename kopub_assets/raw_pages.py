@@ -9,8 +9,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
 from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
 from resources.pages.corpus import SourceRow

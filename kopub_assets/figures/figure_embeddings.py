@@ -10,7 +10,7 @@ from kopub_assets.figures.figure_table import FigureTable
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, unsound_figure_vectors
 from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.row_inputs.rows import MadeShard, Row
+from kopub_assets.materialize.rows import MadeShard, Row
 from resources.code_version import CodeVersion
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding

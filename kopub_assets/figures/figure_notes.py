@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kopub_assets.figures.figure_table import FigureTable, PageResults
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
+from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
 from resources.figures.base import FigureNoter
 from resources.figures.figure import FigurePicture

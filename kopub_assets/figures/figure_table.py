@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
-from kopub_assets.materialize.row_inputs.upstream import page_rows, with_parent
 from kopub_assets.materialize.row_table import RetryPartial
+from kopub_assets.materialize.rows import Row, RowSpec, page_rows, with_parent
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.config.choices.figures import Figures

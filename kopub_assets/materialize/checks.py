@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub_assets.materialize.row_inputs.rows import MadeShard
+from kopub_assets.materialize.rows import MadeShard
 from resources.config.choices.gates import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State

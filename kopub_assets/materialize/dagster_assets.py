@@ -13,21 +13,21 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
-from kopub_assets.materialize.check_results import problems_before, results_of, spec_of
-from kopub_assets.materialize.checks import Problems
+from kopub_assets.materialize.checks import Check, Problems
 from kopub_assets.materialize.early_start import StepsAhead, priority
 from kopub_assets.materialize.metadata.previews import Link, Markdown
 from kopub_assets.materialize.row_table import RowTable
-from kopub_assets.materialize.tested import require_tested
 from kopub_assets.running.command_line import at_terminal, canceled_when_stopped
 from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.launchpad import launchpad_config
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
+from resources.config.choices.gates import Gates
 from resources.config.choices.reading_room import ReadingRoom
-from resources.errors import KopubError, StorageAway
+from resources.errors import GateClosed, KopubError, StorageAway
 from resources.fingerprints import fingerprint
 from resources.printable import counted
+from resources.store.records import self_tests
 
 # `backfill_policy` has been in beta for years and is what a range in one run needs.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
@@ -36,6 +36,8 @@ GROUP = "corpus"
 """Of all assets in Dagster: with more groups than one, its graph shows them closed, and no asset."""
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's system tag for the data version of a materialization."""
+_LOOKED_BACK = 20
+"""Runs of an asset, killed ones among them, in which the last result of a check is looked for."""
 
 
 def dagster_asset(
@@ -261,3 +263,65 @@ def _data_version(finished: Iterable[Finished]) -> dg.DataVersion:
     """The recipe that a run's shards were made by; one event covers them all, so a mixture has a version of its own."""
     recipes = sorted({made.recipe for made in finished})
     return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
+
+
+def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
+    """A check as an asset declares it."""
+    return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
+
+
+def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
+    """What the checks found. An error stops the assets below in this run; the rest are warnings."""
+    return [
+        dg.AssetCheckResult(
+            passed=found.passed,
+            check_name=found.check,
+            severity=dg.AssetCheckSeverity.ERROR if found.stops else dg.AssetCheckSeverity.WARN,
+            metadata=found.metadata,
+            description=found.says,
+        )
+        for found in problems.results()
+    ]
+
+
+def problems_before(
+    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """What the last run's checks found, by check and shard of the corpus as it is now."""
+    found: dict[str, dict[str, str]] = {}
+    for check in checks:
+        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
+        # A run that has just begun, or was killed, has a record without an evaluation.
+        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
+        last = next((evaluation for evaluation in evaluations if evaluation), None)
+        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
+        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    return found
+
+
+def require_tested(asset: ShardAsset, run: Run) -> None:
+    """Raise `GateClosed` when the asset's engine failed the last self-test of its recipe, unless there is a reason.
+
+    An engine that was never tested runs; before the first table that a GPU engine makes, the log says how to test it.
+    """
+    if asset.engine is None:
+        return
+    result = self_tests.find(asset.corpus.folder, asset.engine.recipe())
+    gates: Gates = asset.resources["gates"]
+    if result is None:
+        can_be = asset.engine_section in self_tests.TESTED
+        if can_be and asset.gpus and not asset.store.published(asset.name):
+            run.log(
+                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` reads the samples with it"
+            )
+        return
+    if result.passed:
+        return
+    reason = gates.self_test_override.strip()
+    if not reason:
+        raise GateClosed(
+            f"the {result.section} engine {result.engine} {result}; mend it and run `kopub doctor` again, or give "
+            "gates.self_test_override a reason to run it all the same"
+        )
+    run.warn(f"{asset.name}: its self-test {result}; it runs all the same, because: {reason}")

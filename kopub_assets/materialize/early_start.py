@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import PRIORITY_TAG
 
 from kopub_assets.materialize.asset import ShardAsset
 from kopub_assets.materialize.metadata.provenance import recipe_of
@@ -17,6 +16,7 @@ from resources.states import State
 from resources.store.footer_cache import Entry, FooterCache
 from resources.store.shard_store import ShardStore
 
+_PRIORITY_TAG = "dagster/priority"
 _runs: "dict[str, StepsAhead]" = {}
 """By the run's id: a step may execute a run of its own, and not every run that fails tells its end."""
 _MOST_RUNS = 8
@@ -118,7 +118,7 @@ def _different(assets: Iterable[ShardAsset]) -> list[Engine]:
 
 def priority(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
     """The tag by which Dagster chooses among steps that are ready. `graph` has every asset after its parents."""
-    return {PRIORITY_TAG: str(_urgency(asset, graph))}
+    return {_PRIORITY_TAG: str(_urgency(asset, graph))}
 
 
 def _urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:

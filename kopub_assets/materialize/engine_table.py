@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kopub_assets.materialize.asset import Finished, Run
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
 from kopub_assets.materialize.row_table import RowTable, ShardWork, unasked
+from kopub_assets.materialize.rows import Row, RowSpec
 from resources.errors import KopubError, StoreError, TableBusy
 
 _MOST_OPEN = 64

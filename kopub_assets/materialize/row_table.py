@@ -12,8 +12,7 @@ from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
 from kopub_assets.materialize.checks import ACCOUNTED, NOTHING_LOST, Check, unaccounted
 from kopub_assets.materialize.metadata.costs import Account
 from kopub_assets.materialize.metadata.provenance import Provenance
-from kopub_assets.materialize.row_inputs.kept_rows import assembled, keys, unfinished
-from kopub_assets.materialize.row_inputs.rows import Key, MadeShard, Progress, Row, RowSpec, Work
+from kopub_assets.materialize.rows import Key, MadeShard, Progress, Row, RowSpec, Work, assembled, keys, unfinished
 from kopub_assets.running.progress import watcher
 from resources.errors import DamagedTable, EngineError
 from resources.fingerprints import canonical_json

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, unsound_vectors
 from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.row_inputs.rows import MadeShard, Row, RowSpec
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 

@@ -21,21 +21,22 @@ from typing import Any, TextIO
 
 import click
 import dagster as dg
-from dagster._core import errors as dagster_errors
+
+# It shows what a step prints by processes that are ended before they have (dagster-io/dagster#23336).
 from dagster._core.execution import compute_logs
 from dagster_shared.check import CheckError
 
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, did_you_mean
 from resources.printable import visible
 
-_INTERRUPTS = (KeyboardInterrupt, dagster_errors.DagsterExecutionInterruptedError)
+_INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 _INTERRUPT_NAMES = frozenset(interrupt.__name__ for interrupt in _INTERRUPTS)
 _REFUSALS = (
     KopubError,
     CheckError,
     dg.DagsterInvalidConfigError,
-    dagster_errors.DagsterInvalidSubsetError,
-    dagster_errors.DagsterUnknownPartitionError,
+    dg.DagsterInvalidSubsetError,
+    dg.DagsterUnknownPartitionError,
 )
 """Errors in what was typed: a selection, a partition, a value of the configuration."""
 _LOOKS_EVERY = 0.1
@@ -90,7 +91,7 @@ def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Record a run that a person stops as canceled; Dagster takes an interrupt that nobody requested for a failure."""
     try:
         yield
-    except dagster_errors.DagsterExecutionInterruptedError:
+    except dg.DagsterExecutionInterruptedError:
         if at_terminal():
             context.instance.report_run_canceling(context.run, "stopped at the terminal")
         raise

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
+
+# What Dagster's own commands run in: a run in this process is interrupted between two of its events.
 from dagster._utils.interrupts import capture_interrupts
 
 from kopub_assets.running.command_line import person_waits, tells_of_interrupt
@@ -79,6 +81,26 @@ def said_once(failures: Sequence[str]) -> list[str]:
         lines[0] if len(lines) == 1 else f"{lines[0]} (and {counted(len(lines) - 1, 'other')} like it)"
         for lines in alike.values()
     ]
+
+
+@dg.run_failure_sensor(
+    name="failed_runs",
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Says in a line why a run failed and what to do, in the log of its tick.",
+)
+def failed_runs(context: dg.RunFailureSensorContext) -> None:
+    """Log one line for a run that failed: its shards, the reason, and what to do."""
+    run = context.dagster_run
+    found = said_once(list(_failures([*context.get_step_failure_events(), context.failure_event])))
+    reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
+    more = f" (and {counted(len(found) - 1, 'other failure')})" if len(found) > 1 else ""
+    first, last = (run.tags.get(tag) for tag in range_tags("", ""))
+    shards = run.tags.get("dagster/partition") or (f"{first}...{last}" if first != last else first) or "no shard"
+    if run.tags.get("dagster/will_retry") == "true":
+        then = "it is tried again by itself"
+    else:
+        then = "mend that, then Re-execute from failure or kopub run"
+    context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:

@@ -13,13 +13,12 @@ from typing import Any
 
 import dagster as dg
 import psutil
-from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.events import DagsterEvent
-from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
-from dagster._core.storage.tags import GRPC_INFO_TAG
-from dagster._grpc.types import GetCurrentRunsResult
-from dagster._serdes import ConfigurableClassData, deserialize_value
 
+# Dagster has no public name for the answer of a launcher.
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
+
+GRPC_INFO_TAG = ".dagster/grpc_info"
+"""Dagster's system tag that says which code server started a run."""
 MACHINE_TAG = "kopub/machine"
 """The tag of a run of the command line: the machine that its process is on."""
 _GONE = "the process of the run is gone"
@@ -36,7 +35,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
     never, and cannot without the code server, which it starts anew within a minute.
     """
 
-    def __init__(self, gone_seconds: int = 120, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, gone_seconds: int = 120, inst_data: Any = None) -> None:
         super().__init__(inst_data)
         self._gone_seconds = gone_seconds
         self._gone: dict[str, float] = {}
@@ -47,9 +46,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return {"gone_seconds": dg.Field(int, default_value=120, description=about)}
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]
-    ) -> "WatchedRunLauncher":
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "WatchedRunLauncher":
         return cls(**config_value, inst_data=inst_data)
 
     @property
@@ -80,7 +77,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         found = self._instance.get_run_by_id(run.run_id)
         if found is None or found.status is not run.status:
             return
-        failure = DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
+        failure = dg.DagsterEvent(dg.DagsterEventType.RUN_FAILURE.value, run.job_name, message=f"Failed: {_GONE}.")
         self._instance.run_storage.handle_run_event(run.run_id, failure)
         self._instance.report_dagster_event(failure, run.run_id, logging.ERROR)
 
@@ -105,10 +102,9 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         """False where the server does not answer: it may be starting anew; `dagster code-server` never does."""
         client = self._get_grpc_client_for_termination(run_id)
         try:
-            known = deserialize_value(client.get_current_runs(), GetCurrentRunsResult) if client else None
-        except DagsterUserCodeUnreachableError:
+            return client is not None and run_id not in json.loads(client.get_current_runs())["current_runs"]
+        except dg.DagsterError:
             return False
-        return known is not None and run_id not in known.current_runs
 
 
 def is_alive(pid: int, since: float) -> bool:

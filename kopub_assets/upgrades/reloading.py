@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
-from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
 from resources.config.settings import Settings, written_settings
 from resources.fingerprints import fingerprint
@@ -40,11 +39,10 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
         if _written(settings) == loaded:
             return dg.SkipReason("The definitions are those of the profile and the index.")
         load()
-        origin = context.code_location_origin
-        if isinstance(origin, GrpcServerCodeLocationOrigin):
+        # Of the origins of code, a server that other processes ask has a client.
+        if connect := getattr(context.code_location_origin, "create_client", None):
             # The process of this tick ends when the definitions are loaded: the tick cannot wait for them.
-            client = origin.create_client()
-            threading.Thread(target=client.reload_code, args=(_PATIENCE,), daemon=True).start()
+            threading.Thread(target=connect().reload_code, args=(_PATIENCE,), daemon=True).start()
         return dg.SkipReason("The profile or the index changed: the definitions are loaded again.")
 
     return watch

@@ -12,16 +12,18 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from kopub_assets.graph import GRAPH, Graph
-from kopub_assets.upgrades.guards import GuardStanding, may_upgrade
-from kopub_assets.upgrades.stale_scan import Survey
-from kopub_assets.upgrades.staleness import RELEASE, Staleness
+from kopub_assets.hf_release import HfRelease
+from kopub_assets.upgrades.guards import GuardStanding, may_upgrade, standings_of_guards
+from kopub_assets.upgrades.stale_scan import Survey, survey
 from resources.config.choices.upgrade_window import Upgrades
 from resources.config.settings import Settings
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
+from resources.store.footer_cache import FooterCache
 
 AC = dg.AutomationCondition
 NAME = "model_upgrades"
+RELEASE = HfRelease.table.name
 SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
 T = TypeVar("T")
 _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
@@ -42,7 +44,7 @@ def with_upgrades(
         minimum_interval_seconds=60,
         description=f"Makes what a new model, prompt or source makes stale again, {upgrades}.",
     )
-    ticks = _Ticks(Staleness(settings, graph))
+    ticks = _Ticks(_Staleness(settings, graph))
     conditioned = dg.map_asset_specs(
         lambda spec: spec.replace_attributes(automation_condition=_condition(spec.key.path[-1], upgrades, ticks)),
         [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
@@ -69,10 +71,37 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
     return night & BenchmarksPass(ticks) if asset in _READ else night
 
 
+class _Staleness:
+    """The store of `settings` held against them; footers that were read once are kept by this process."""
+
+    def __init__(self, settings: Settings, graph: Graph = GRAPH) -> None:
+        self._settings = settings
+        self._graph = graph
+        self._footers = FooterCache(settings.store)
+
+    def scan(self) -> Survey:
+        """The standing of every table now. Raises `KopubError`."""
+        return survey(self._settings.resources, self._footers, self._graph)
+
+    def scores_are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
+        """Whether something that `scores` measure was made after them; not for scores that nobody ever made."""
+        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
+        last = {
+            record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
+            for record in instance.get_asset_records(keys)
+        }
+        scored = last.pop(scores, None)
+        return scored is not None and any(made > scored for made in last.values() if made is not None)
+
+    def guards(self) -> list[GuardStanding]:
+        """How the benchmarks that guard the corpus stand now. Raises `KopubError`."""
+        return standings_of_guards(self._settings)
+
+
 class _Ticks:
     """One scan of the store for each tick: all conditions of it see the same."""
 
-    def __init__(self, staleness: Staleness) -> None:
+    def __init__(self, staleness: _Staleness) -> None:
         self._staleness = staleness
         self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kopub_assets.materialize.checks import losses, unaccounted, unsound_vectors, without_regions
-from kopub_assets.materialize.row_inputs.rows import MadeShard, RowSpec, Work
+from kopub_assets.materialize.rows import MadeShard, RowSpec, Work
 from resources.config.choices.gates import Gates
 from resources.states import State
 from resources.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings

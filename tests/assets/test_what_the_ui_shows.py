@@ -10,7 +10,7 @@ import pytest
 
 from kopub_assets.materialize.dagster_assets import shown
 from kopub_assets.materialize.metadata.previews import first_markdown
-from kopub_assets.materialize.row_inputs.rows import Progress
+from kopub_assets.materialize.rows import Progress
 from resources.layout.regions import PageLayout
 from resources.pages.page import Page
 from tests.doubles.engines import OneRegionLayout

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
-from kopub_assets.materialize.tested import require_tested
+from kopub_assets.materialize.dagster_assets import require_tested
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from kopub_assets.materialize.row_inputs.rows import RowSpec
+from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.raw_pages import RawPages
 from resources.embedding.embeddings import Embedding
 from resources.errors import EngineError, SourceError

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_inputs.rows import Row, RowSpec
 from kopub_assets.materialize.row_table import RowTable
+from kopub_assets.materialize.rows import Row, RowSpec
 from kopub_assets.parsed_texts import ParsedTexts
 from resources.code_version import CodeVersion
 from resources.states import State

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kopub_assets.materialize.row_inputs.rows import Key, Work
+from kopub_assets.materialize.rows import Key, Work
 from resources.store.records import ledger
 from resources.store.records.run_summary import summed
 from resources.store.shard_store import ShardStore

@@ -1,17 +1,22 @@
-"""Rows of a table that is being made: what each is made from, and what making them took."""
+"""Rows of a table that is being made: what each is made from, which are kept, and what making them took."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from resources.errors import StoreError
 from resources.fingerprints import fingerprint
-from resources.states import LOST, MADE, State, count_states
+from resources.states import FINAL, LOST, MADE, State, count_states
+from resources.store.shard_store import ShardStore
+from resources.store.table import Table
 
 _PROGRESS_SECONDS = 10.0
+_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "text_layer_id", "state", "reason"]
 
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -57,6 +62,58 @@ class RowSpec:
         if self.partial is not None and columns["state"] == State.OK:
             columns = {**columns, "state": State.PARTIAL, "reason": self.partial}
         return {**self.known, **columns, "fingerprint": self.fingerprint}
+
+
+def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
+    """The pages of a shard in their order, without their images. Raises `StoreError`."""
+    return store.read(pages.name, shard, _PAGE_COLUMNS).to_pylist()
+
+
+def with_parent(
+    store: ShardStore, pages: Sequence[Row], parent: Table, shard: str, columns: Sequence[str] | None = None
+) -> Iterator[tuple[Row, Row]]:
+    """Each page with its row of `parent`. Raises `StoreError` when the parent lacks one."""
+    rows = {row["page_id"]: row for row in store.read(parent.name, shard, columns).to_pylist()}
+    lacking = [page["page_id"] for page in pages if page["page_id"] not in rows]
+    if lacking:
+        raise StoreError(
+            f"{parent} of {shard} lacks {len(lacking)} of {len(pages)} pages ({lacking[0]} first): "
+            f"materialize {parent} again"
+        )
+    return ((page, rows[page["page_id"]]) for page in pages)
+
+
+def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
+    """The keys of the rows of a table, in their order."""
+    return zip(rows[id_column].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
+
+
+def unfinished(
+    specs: Sequence[RowSpec], known: Sequence[pa.Table], id_column: str, retry_partial: bool = False
+) -> list[RowSpec]:
+    """The rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
+    final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
+    finished: set[Key] = set()
+    for table in known:
+        # A filter copies what it keeps: the keys, not the vectors and pictures beside them.
+        states = table.select([id_column, "fingerprint", "state"])
+        finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column))
+    return [spec for spec in specs if spec.key not in finished]
+
+
+def assembled(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
+    """The newest of the `known` rows, which come oldest first, for every one of `specs`, in their order.
+
+    The known columns are written anew: a kept row may have moved within its shard.
+    """
+    newest = {key: position for position, key in enumerate(keys(known, id_column))}
+    found = [spec for spec in specs if spec.key in newest]
+    table = known.take(pa.array([newest[spec.key] for spec in found], pa.int64())).combine_chunks()
+    for name in found[0].known if found else ():
+        column = known.schema.get_field_index(name)
+        values = pa.array([spec.known[name] for spec in found], known.schema.field(column).type)
+        table = table.set_column(column, known.schema.field(column), values)
+    return table
 
 
 @dataclass(frozen=True, slots=True)
