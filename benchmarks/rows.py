@@ -4,7 +4,7 @@
 
 A table of vectors as one shard would hold it: its checks, the fingerprint of its rows, writing and reading it. Then
 the scores of so many pages: the nearest pages of each query by vectors, by BM25 over 300 words a page, and their
-fusion. Seconds, and the peak memory of a process of its own.
+fusion. CPU seconds, and the peak memory of a process of its own.
 """
 
 import argparse
@@ -35,13 +35,13 @@ WORDS, VOCABULARY, AT_ONCE = 300, 50_000, 2_000
 
 
 def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
-    """Seconds of each step, and peak MiB."""
+    """CPU seconds of each step, and peak MiB."""
     took: dict[str, float] = {}
 
     def timed(what: str, work: Callable[[], T]) -> T:
-        started = time.perf_counter()
+        started = time.process_time()
         result = work()
-        took[what] = time.perf_counter() - started
+        took[what] = time.process_time() - started
         return result
 
     chance = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def main() -> None:
         command = [sys.executable, "-m", "benchmarks.rows", "--one", "--rows", rows, "--dim", str(options.dim)]
         command += ["--queries", str(options.queries)]
         found.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
-    table = Table("", *(f"{int(rows):,} rows" for rows in sizes), title="seconds")
+    table = Table("", *(f"{int(rows):,} rows" for rows in sizes), title="CPU seconds")
     for what in found[0]:
         table.add_row(what, *(f"{each[what]:.2f}" for each in found))
     Console().print(table)
