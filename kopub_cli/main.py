@@ -72,8 +72,7 @@ for panel, commands in (
     (_MACHINE, (doctor.doctor, profiles.profiles, pull.pull, profile.profile)),
 ):
     for command in commands:
-        reads_one = command not in (profiles.profiles, verify.verify)
-        app.command(cls=ProfileCommand if reads_one else None, rich_help_panel=panel, help=_prose(command))(command)
+        app.command(cls=ProfileCommand, rich_help_panel=panel, help=_prose(command))(command)
 app.add_typer(sources.app, name="sources", rich_help_panel=_MAKE)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 

@@ -1,10 +1,11 @@
 """Options that stand in for the profile or one of its keys: `--profile`, `--ocr` and `--text-layer`."""
 
 import os
+import shlex
 from typing import Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from resources.errors import ConfigError
 
@@ -14,14 +15,35 @@ _VARIABLE = "KOPUB_PROFILE"
 _HELP = "Instead of $KOPUB_PROFILE: a name of `kopub profiles`, a card's with a reader, or a YAML file."
 
 
+_chosen: list[str] = []
+"""What `--profile` named, while the command runs."""
+
+
 class ProfileCommand(TyperCommand):
     """A command with `--profile`, which stands in for $KOPUB_PROFILE while the command runs."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        if not any("--profile" in parameter.opts for parameter in self.params):
-            asked: dict[str, Any] = {"param_decls": ["--profile"], "type": str, "metavar": "NAME", "help": _HELP}
-            self.params.append(TyperOption(**asked, callback=_choose, is_eager=True, expose_value=False))
+        _add_option(self)
+
+
+class ProfileGroup(TyperGroup):
+    """A group of commands with `--profile`, before or after the name of the command."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _add_option(self)
+
+
+def with_profile(command: str) -> str:
+    """Return a command to type next, with the `--profile` that the command running now was given."""
+    return f"{command} --profile {shlex.quote(_chosen[-1])}" if _chosen else command
+
+
+def _add_option(command: TyperCommand | TyperGroup) -> None:
+    if not any("--profile" in parameter.opts for parameter in command.params):
+        asked: dict[str, Any] = {"param_decls": ["--profile"], "type": str, "metavar": "NAME", "help": _HELP}
+        command.params.append(TyperOption(**asked, callback=_choose, is_eager=True, expose_value=False))
 
 
 def _choose(context: typer.Context, _: Any, name: str | None) -> None:
@@ -30,6 +52,8 @@ def _choose(context: typer.Context, _: Any, name: str | None) -> None:
     from resources.config.profile_files import find_profile
 
     find_profile(name, "--profile ")
+    _chosen.append(name)
+    context.call_on_close(_chosen.pop)
     # Processes that the command starts, in whatever folder, read it too.
     is_path = name.partition("+")[0].endswith((".yaml", ".yml"))
     before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), os.path.abspath(name) if is_path else name

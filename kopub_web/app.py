@@ -81,7 +81,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
 
     def asked_of(request: "Request") -> Asked:
         language = language_of(request.headers.get("accept-language", ""))
-        return Asked(request.query_params, texts(language), to)
+        return Asked(request.query_params, texts(language), to, room.sources)
 
     def view(path: str) -> Callable[["Request"], "Response"]:
         def answer(request: "Request") -> "Response":

@@ -22,6 +22,8 @@ class Asked:
     values: Mapping[str, str]
     t: Texts
     to: Addresses
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The name of the source by shard, where the corpus has several; empty where it has one."""
 
     def text(self, name: str) -> str:
         return self.values.get(name, "")[:_LONGEST]

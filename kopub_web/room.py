@@ -166,6 +166,13 @@ class Room:
         return Now(corpus, self.settings, self._check.look())
 
     @property
+    def sources(self) -> Mapping[str, str]:
+        """The name of the source by shard, where the corpus has several; empty where it has one."""
+        manifest = self.settings.corpus.manifest
+        several = len(manifest.sources) > 1
+        return {shard.key: shard.source for shard in manifest.shards} if several else {}
+
+    @property
     def name(self) -> str:
         """The corpus as people call it."""
         return self.settings.corpus.manifest.name

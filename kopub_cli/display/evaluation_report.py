@@ -8,6 +8,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.display.console import count, print_table, right, say
+from resources.evaluation.adapter import OWN_PAGES
 from resources.evaluation.aggregate import ALL
 from resources.printable import visible
 
@@ -35,7 +36,8 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) 
         say(out, f"{each.profile}: {each.compared}")
     for line in drops(evaluated):
         say(out, line, "red")
-    say(out, f"licence of the benchmark: {visible(known.benchmark.licence)}")
+    if known.benchmark.licence != OWN_PAGES:
+        say(out, f"licence of the benchmark: {visible(known.benchmark.licence)}")
     for each in evaluated:
         say(out, f"tables of {each.profile}: {each.settings.store.url}")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from kopub_cli.display.console import say
 from kopub_cli.display.score_lines import score_changes
 from kopub_cli.indexed_corpus import corpus_check
+from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
 from resources.search.scores import ScoreChange, change_lines, pages_by_state
 from resources.states import LOST, State
@@ -79,7 +80,8 @@ class RunEnd:
             closed=closed,
             is_overridden=bool(settings.gates.override.strip()),
             looks=[
-                f"a first look: {counted(each.left, 'page')} left; kopub run {manifest.location_of(each)} makes them"
+                f"a first look: {counted(each.left, 'page')} left; "
+                f"{with_profile(f'kopub run {manifest.location_of(each)}')} makes them"
                 for each in manifest.sources
                 if each.left
             ],
@@ -119,7 +121,9 @@ class RunEnd:
             yield f"- {line}", _BAD
         count = sum(self.states.get(state, 0) for state in _LOST)
         if count:
-            again = "; kopub run tries the failed ones again" if self.states.get(State.FAILED) else ""
+            again = (
+                f"; {with_profile('kopub run')} tries the failed ones again" if self.states.get(State.FAILED) else ""
+            )
             yield f"kopub status lists {'it' if count == 1 else f'all {count:,}'}{again}", ""
         if self.doubtful:
             yield "need review: kopub doubts lists them, worst first", "yellow"
@@ -130,7 +134,7 @@ class RunEnd:
             yield "worse than the run before: kopub diff shows the pages that changed", ""
         yield from ((visible(f"gate closed: {line}"), _BAD) for line in self.closed)
         yield from ((line, "") for line in self.looks)
-        todo = ["kopub run for the unfinished pages"] if self.unfinished else []
+        todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished else []
         yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""
 
 

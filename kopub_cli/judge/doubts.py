@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_located
+from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.T
     if left_out:
         are = "is left out: its" if left_out == 1 else "are left out: their"
         says = f"{counted(left_out, 'shard')} {are} {TABLES.texts.name} are of another corpus than the indexed one"
-        typer.echo(f"{says}; run `{COMMAND}`", err=True)
+        typer.echo(f"{says}; run `{with_profile(COMMAND)}`", err=True)
     return found
 
 
@@ -98,9 +99,12 @@ def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
     if not figures:
         return []
     sound, unsound = figures["text_layers_sound"], figures["text_layers_unsound"]
-    lines = [f"{sound + unsound:,.0f} pages have a text layer, {sound:,.0f} a sound one"]
+    pages = counted(round(sound + unsound), "page")
+    lines = [f"{pages} {'has' if sound + unsound == 1 else 'have'} a text layer, {sound:,.0f} a sound one"]
     if "text_layer_distance" in figures:
-        lines[0] += f"; half of them differ from it in less than {figures['text_layer_distance']:.1%} of their letters"
+        half = f"{figures['text_layer_distance']:.1%}"
+        says = "have its letters exactly" if half == "0.0%" else f"differ from it in less than {half} of their letters"
+        lines[0] += f"; half of them {says}"
     reasons = Counter(
         _SHARE.sub("some", reason) for table in texts for reason in table["text_layer_reason"].to_pylist() if reason
     )

@@ -36,6 +36,10 @@ def search(
         list[str] | None,
         typer.Option("--shard", "--shards", metavar="NAME", help="Only pages of this shard; more than once for more."),
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only pages of this source of `kopub sources`; more than once for more."),
+    ] = None,
     has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
     has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -43,10 +47,11 @@ def search(
     """Find the pages that answer QUERY in what was made so far."""
     from resources.search.answer import as_json
 
-    where = Where(frozenset(document or ()), frozenset(shard or ()), has_table, has_figure)
     settings = open_settings()
-    answer = searcher_of(settings).search(query, top, mode, where)
     manifest = settings.corpus.manifest
+    shards = manifest.shards_to_search(shard or (), source or ())
+    where = Where(frozenset(document or ()), shards, has_table, has_figure)
+    answer = searcher_of(settings).search(query, top, mode, where)
     sources = {hit.page.shard: manifest.shard(hit.page.shard).source for hit in answer.hits}
     if as_json_values:
         found = as_json(answer)

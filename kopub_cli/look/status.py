@@ -13,6 +13,7 @@ from rich.text import Text
 from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import count, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
+from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
 from resources.states import FINAL, LOST, State, count_states
 
@@ -63,7 +64,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "last_run": found.last
         and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
         "to_do": todo,
-        "next": COMMAND if any(todo.values()) else None,
+        "next": with_profile(COMMAND) if any(todo.values()) else None,
     }
 
 
@@ -247,7 +248,7 @@ def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
     if failed := counts["failed"]:
         todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
     if todo:
-        yield f"next     {COMMAND}  ({', '.join(todo)})"
+        yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
     else:
         yield f"next     {_nothing(assets)}, and another run would compute nothing"
 

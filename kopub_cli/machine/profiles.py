@@ -1,5 +1,6 @@
 """`kopub profiles`: the profiles there are, and which of them were measured."""
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +36,7 @@ def profiles(
         )  # fmt: skip
     out = table_console()
     out.print(table)
+    out.print(f"in use here: {os.environ.get('KOPUB_PROFILE') or 'cpu'}", markup=False, highlight=False, soft_wrap=True)
     out.print(f"with another reader on a card: --profile rtx4090+{' or +'.join(readers[::-1])}", highlight=False)
     if card := largest_card():
         from resources.doctor.gpus import advice

@@ -7,15 +7,16 @@ from rich.table import Column
 
 from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import print_table, say, table_console
+from kopub_cli.profile_option import ProfileCommand, ProfileGroup
 from resources.errors import EngineError
 from resources.printable import counted
 from resources.vllm.running_servers import RunningServer, servers
 from resources.vllm.running_servers import stop as stop_server
 
-app = typer.Typer(no_args_is_help=True, help="The model servers that run on this machine.")
+app = typer.Typer(cls=ProfileGroup, no_args_is_help=True, help="The model servers that run on this machine.")
 
 
-@app.command()
+@app.command(cls=ProfileCommand)
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
@@ -31,7 +32,7 @@ def status(
     print_table(out, columns, map(_cells, running))
 
 
-@app.command()
+@app.command(cls=ProfileCommand)
 def stop(
     server: Annotated[
         str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")

@@ -10,6 +10,7 @@ import typer
 
 from kopub_cli.display.as_json import print_json
 from kopub_cli.local_path import local_path
+from kopub_cli.profile_option import with_profile
 from resources.errors import ConfigError, SourceError
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.printable import counted
@@ -50,11 +51,10 @@ def index(
     say = _to_stderr if as_json else typer.echo
     manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
-        print_json(
-            {"home": str(located.home), "index": str(located.corpus), **_described(manifest), "next": "kopub run"}
-        )
+        places = {"home": str(located.home), "index": str(located.corpus)}
+        print_json({**places, **_described(manifest), "next": with_profile("kopub run")})
     else:
-        typer.echo("next: kopub run, or kopub plan for what it will make")
+        typer.echo(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
 
 
 def use_home(home: Path | None) -> None:

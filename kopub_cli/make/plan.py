@@ -13,6 +13,7 @@ from rich.text import Text
 from kopub_cli.display.console import count, print_table, right, say, table_console
 from kopub_cli.display.durations import duration
 from kopub_cli.indexed_corpus import COMMAND, newer_lines
+from kopub_cli.profile_option import with_profile
 from resources.errors import ConfigError
 from resources.printable import counted, visible
 
@@ -45,9 +46,10 @@ def plan(
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
         out = table_console()
-        _show(shown, out, COMMAND)
+        _show(shown, out, with_profile(COMMAND))
         if untested(settings):
-            say(out, "Its GPU engines were never tested on this machine: `kopub doctor` reads the samples with them.")
+            doctor = with_profile("kopub doctor")
+            say(out, f"Its GPU engines were never tested on this machine: `{doctor}` reads the samples with them.")
 
 
 def untested(settings: "Settings") -> bool:
@@ -136,7 +138,7 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         known = so_far(all(asset["measured"] for asset in shown["assets"]))
         starts = shown["run"]["seconds_to_start"]
         besides = f" Models take {duration(starts)} more to start." if starts else ""
-        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.{besides}")
+        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.{besides} To make them: {command}")
     if missing:
         run = shown["run"]
         never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"

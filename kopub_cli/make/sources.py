@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
 from kopub_cli.display.console import table_console
+from kopub_cli.profile_option import ProfileCommand, ProfileGroup, with_profile
 from resources.printable import counted, visible
 from resources.urls import is_url
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _OK = "ok"
 
-app = typer.Typer(help="Where the pages of the corpus come from.", invoke_without_command=True)
+app = typer.Typer(cls=ProfileGroup, help="Where the pages of the corpus come from.", invoke_without_command=True)
 
 
 @app.callback()
@@ -48,7 +49,7 @@ def sources(
     table_console().print(table)
 
 
-@app.command()
+@app.command(cls=ProfileCommand)
 def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:
@@ -60,7 +61,7 @@ def remove(
     manifest = indexing.remove(source, located.corpus, typer.echo)
     left = ", ".join(visible(each.name) for each in manifest.sources)
     typer.echo(f"{visible(source)} is out of the corpus, which has {counted(manifest.rows, 'page')} of {left}")
-    typer.echo("next: kopub run, which brings search and the release up to date")
+    typer.echo(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
 
 
 def _values(manifest: "Manifest", source: "Source") -> dict[str, object]:

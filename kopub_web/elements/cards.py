@@ -12,7 +12,10 @@ from resources.texts.text_quality import DOUBTFUL
 
 @dataclass(frozen=True, slots=True)
 class PageCard:
-    """A page in a list: its name, its state, the address of its picture where it has one, and why it is here."""
+    """A page in a list: its name, its state, its picture's address where it has one, and why it is here.
+
+    `source` is named where the corpus has several.
+    """
 
     page_id: str
     name: str
@@ -21,6 +24,7 @@ class PageCard:
     thumb: str | None
     href: str
     why: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ def page_card(page: kopub.Page, asked: Asked, name: str = "", why: str = "", **w
         asked.to.picture(page.id, "thumb") if has_picture else None,
         asked.to.page(page.id, **way),
         why,
+        asked.sources.get(page.shard, ""),
     )
 
 

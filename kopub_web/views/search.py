@@ -13,7 +13,7 @@ from resources.search.options import MOST, Mode, Where
 _TOP = 10
 _NAMED = 500
 """Documents that the form names for a person who types; any other can be typed too."""
-WAY = ("q", "mode", "doc", "shard", "table", "figure")
+WAY = ("q", "mode", "doc", "source", "shard", "table", "figure")
 """What of an address is the question: a page that was found leads back with it."""
 
 
@@ -25,6 +25,8 @@ def search(room: Room, asked: Asked) -> Shown:
         "query": query[:LONGEST_QUERY],
         "mode": asked.text("mode"),
         "doc": asked.text("doc"),
+        "source": asked.text("source"),
+        "sources": list(dict.fromkeys(asked.sources.values())),
         "shard": asked.text("shard"),
         "table": asked.flag("table"),
         "figure": asked.flag("figure"),
@@ -47,7 +49,7 @@ def search(room: Room, asked: Asked) -> Shown:
     if (found := room.words.waits(mode)) is not None:
         return Shown("search.html.jinja", {**values, "finding": t("search.finding", at=found[0], count=found[1])})
     try:
-        answer = room.searcher.search(query, top, mode, _where(asked))
+        answer = room.searcher.search(query, top, mode, _where(room, asked))
     except KopubError as error:
         detail = t.sentence(str(error))
         return Shown("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
@@ -57,11 +59,13 @@ def search(room: Room, asked: Asked) -> Shown:
     return Shown("search.html.jinja", {**values, "answer": answer, "notes": notes, "hits": hits})
 
 
-def _where(asked: Asked) -> Where:
-    doc, shard = asked.text("doc"), asked.text("shard")
+def _where(room: Room, asked: Asked) -> Where:
+    """Raises `SourceError` for a source that the corpus does not have."""
+    doc, shard, source = asked.text("doc"), asked.text("shard"), asked.text("source")
+    manifest = room.settings.corpus.manifest
     return Where(
         frozenset([doc] if doc else ()),
-        frozenset([shard] if shard else ()),
+        manifest.shards_to_search([shard] if shard else (), [source] if source else ()),
         has_table=asked.flag("table"),
         has_figure=asked.flag("figure"),
     )
@@ -74,6 +78,7 @@ def _hit(hit: Hit, asked: Asked, way: dict[str, str]) -> dict[str, Any]:
     return {
         "rank": hit.rank,
         "score": hit.score,
+        "source": asked.sources.get(page.shard, ""),
         "name": asked.t("page.name", document=page.doc_id, number=page.page_no) if is_named else page.page_id,
         "page_id": page.page_id,
         "href": asked.to.page(page.page_id, **way),

@@ -17,6 +17,10 @@ class Tools:
     cdm: Cdm | None = None
 
 
+OWN_PAGES = "yours"
+"""The licence of a benchmark that a person makes of pages of their own; tables hold this word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A kind of benchmark.

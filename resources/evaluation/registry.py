@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from resources.errors import ConfigError, SourceError, did_you_mean
-from resources.evaluation.adapter import Adapter
+from resources.evaluation.adapter import OWN_PAGES, Adapter
 from resources.evaluation.adapters import answers, dp_bench, facts, lines, omnidocbench, pubtabnet, texts, unimer
 from resources.evaluation.benchmark import Benchmark
 
@@ -47,7 +47,8 @@ def load(name: str, folder: Path) -> Benchmark:
     nothing of it that can be scored.
     """
     chosen = adapter(name)
-    wanted = f"{name} wants {chosen.expects}; get it from {chosen.source}, licence: {chosen.licence}"
+    get = f"; get it from {chosen.source}, licence: {chosen.licence}"
+    wanted = f"{name} wants {chosen.expects}{f' ({chosen.source})' if chosen.licence == OWN_PAGES else get}"
     if not folder.is_dir():
         raise SourceError(f"{folder} is no folder: {wanted}")
     try:

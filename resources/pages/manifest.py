@@ -6,7 +6,7 @@ network and imports nothing heavy; one that nodes share on object storage is one
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -216,6 +216,16 @@ class Manifest(_Entry):
     def shards_of(self, source: str) -> list[Shard]:
         """The shards of the source with a name."""
         return [shard for shard in self.shards if shard.source == source]
+
+    def shards_to_search(self, shards: Collection[str], sources: Collection[str]) -> frozenset[str]:
+        """The keys of `shards` that are of any of the `sources`; empty where neither is named. Raises `SourceError`."""
+        if not sources:
+            return frozenset(shards)
+        of_sources = {each.key for name in sources for each in self.shards_of(self.source(name).name)}
+        if shards and not of_sources & set(shards):
+            named = f"{', '.join(shards)} is not of {', '.join(sources)}"
+            raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
+        return frozenset(of_sources & set(shards) if shards else of_sources)
 
     def location_of(self, source: Source) -> str:
         """Where a source lies: the id of a Hub dataset, a URL, or a folder or file on this machine."""

@@ -260,6 +260,10 @@ def test_the_ui_counts_sound_layers_and_lineage_and_diff_name_the_setting(platfo
         "3 pages have a text layer, 2 a sound one; half of them differ from it in less than 86.6% of their letters",
         "unsound: some of its characters have no meaning, as of fonts without a Unicode map (1)",
     ]
+    columns = {"text_layer": ["sound"], "text_layer_distance": [0.0], "text_layer_reason": [None]}
+    assert about_layers([pa.table(columns)]) == [
+        "1 page has a text layer, 1 a sound one; half of them have its letters exactly"
+    ]
     assert settings_changed({"pdf.text_layer": "check", "raw_pages": "1"}, {"raw_pages": "2"}) == [
         "pdf.text_layer check -> null"
     ]

@@ -18,8 +18,6 @@ from resources.weights.fetch import require_ready
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.sources.corpora import page_image, pages, write_corpus
 
-WITHOUT = {"profiles", "verify", "serve", "sources"}
-"""Commands for which no profile changes anything."""
 CARD = CardDouble(model="NVIDIA GeForce RTX 4090", total=24_564 * 2**20)
 SERVED = """
 extends: l4
@@ -43,10 +41,14 @@ def kopub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     load_settings.cache_clear()
 
 
-@pytest.mark.parametrize("command", sorted(get_command(app).commands.keys() - WITHOUT))  # type: ignore[attr-defined]
+BELOW = ["serve status", "serve stop", "sources remove"]
+
+
+@pytest.mark.parametrize("command", sorted([*get_command(app).commands, *BELOW]))  # type: ignore[attr-defined]
 def test_every_command_takes_a_profile(command: str, kopub):
     needed = {"evaluate": ["texts"], "search": ["질문"], "diff": ["a"], "lineage": ["a"], "read": ["a.png"]}
-    done = kopub(command, *needed.get(command, []), "--profile", "h20")
+    needed |= {"verify": ["release"], "sources remove": ["A"]}
+    done = kopub(*command.split(), *needed.get(command, []), "--profile", "h20")
     assert str(done.exception).startswith(
         "--profile h20: there is no such profile (did you mean h200?); there are b200,"
     )
@@ -60,6 +62,22 @@ def test_a_profile_is_taken_for_one_command_alone(kopub, tmp_path: Path):
     (tmp_path / "mine.yaml").write_text((PROFILES / "cpu.yaml").read_text())
     shown = kopub("doctor", "--quick", "--json", "--profile", str(tmp_path / "mine.yaml"))
     assert json.loads(shown.output)["profile"] == "mine"
+
+
+def test_the_commands_to_type_next_name_the_profile_that_was_chosen(kopub, tmp_path: Path):
+    write_corpus(tmp_path / "corpus", [pages("a_1")])
+    said = kopub("index", str(tmp_path / "corpus"), "--profile", "h200").output
+    assert "next: kopub run --profile h200, or kopub plan --profile h200 for what it will make" in said
+    said = " ".join(kopub("plan", "--profile", "h200").output.split())
+    assert "To make them: kopub run --profile h200; about" in said
+    assert "`kopub doctor --profile h200` reads the samples" in said
+    assert json.loads(kopub("status", "--json", "--profile", "h200").output)["next"] == "kopub run --profile h200"
+    assert "next     kopub run  (" in kopub("status").output
+
+
+def test_the_profiles_say_which_one_is_in_use(kopub):
+    assert "in use here: cpu" in kopub("profiles").output.splitlines()
+    assert "in use here: rtx4090+paddleocr_vl" in kopub("profiles", "--profile", "rtx4090+paddleocr_vl").output
 
 
 def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pytest.MonkeyPatch):

@@ -369,3 +369,11 @@ def test_a_folder_of_which_nothing_can_be_scored_says_why(tmp_path: Path):
     put(tmp_path, **{"1.png": PNG})
     with pytest.raises(SourceError, match=r"has nothing to score \(1 left out, 1.png: it is a picture without gold\)"):
         load("texts", tmp_path)
+
+
+def test_pages_of_your_own_are_not_said_to_have_a_licence(tmp_path: Path):
+    with pytest.raises(SourceError) as refused:
+        load("texts", tmp_path / "nowhere")
+    assert str(refused.value).endswith("a .txt or .md file of the same name (your own pages)")
+    with pytest.raises(SourceError, match=r"get it from .*, licence: "):
+        load("omnidocbench", tmp_path / "nowhere")

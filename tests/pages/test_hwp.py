@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -163,6 +164,15 @@ def test_without_its_program_a_document_is_left_out_with_the_package_to_install(
         folder.index()
 
 
+def test_without_its_package_a_document_is_left_out_with_the_package_to_install(
+    folder: SourceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hwp_ingest", None)
+    folder.put("계약.hwp", b"HWP")
+    with pytest.raises(SourceError, match=r"계약\.hwp \(HWP needs the package hwp-ingest: pip install hwp-ingest"):
+        folder.index()
+
+
 # Hostile
 
 
@@ -254,6 +264,28 @@ def test_a_conversion_that_takes_too_long_is_killed_and_said(tmp_path: Path) -> 
         assert conversions.pdf("a", path) == Failed("its conversion was given up after 0 seconds", may_pass=True)
     finally:
         conversions.end()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no limit of memory")
+def test_a_document_larger_than_the_memory_of_a_conversion_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.hwpx"
+    with path.open("wb") as file:
+        file.seek(8 << 30)  # zeros that take no room on the disk; an archive may stand behind anything
+        file.write(hwpx(paragraph("본문")))
+    conversions = Conversions()
+    try:
+        said = conversions.pdf("a", path)
+        assert said == Failed("its conversion needs more than 4 GB of memory", may_pass=True)
+    finally:
+        conversions.end()
+
+
+@converts
+def test_scripts_of_a_document_are_left_alone(folder: SourceFolder) -> None:
+    scripts = {"Scripts/sourceScripts": b"function OnDocument_Open() { throw 1; }", "Scripts/headerScripts": b"var a;"}
+    folder.put("a.hwpx", hwpx(paragraph("스크립트가 든 문서입니다."), files=scripts))
+    folder.index()
+    assert [(bool(row.data), row.problem, row.damage) for row in folder.rows()] == [(True, None, None)]
 
 
 def test_a_conversion_ends_with_its_parent(tmp_path: Path) -> None:

@@ -660,3 +660,49 @@ def test_a_manifest_of_the_format_before_is_one_source(sources: Sources) -> None
     assert (loaded.shards, loaded.location, loaded.name) == (written.shards, written.location, "A")
     sources.pdf("B/b.pdf", 1)
     assert sources.index("B").keys == ["shard_00", "shard_01"]
+
+
+def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+    from typer.testing import CliRunner
+
+    from kopub_cli.indexed_corpus import corpus_check
+    from kopub_cli.main import app
+    from kopub_web.app import reading_room
+    from kopub_web.room import Room
+    from resources.config.settings import load_settings
+    from tests.search.test_search import Typist, searcher
+
+    sources = Sources(tmp_path)
+    for at, name in enumerate(("reports", "letters")):
+        write_corpus(tmp_path / name, [[(f"{name}_1", page_image(at))]])
+        sources.index(name)
+    sources.platform.engines["recognition"] = Typist(texts={"reports_1": "화면 밝기", "letters_1": "화면 밝기"})
+    made = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings")
+    sources.platform.make(*made)
+    settings = sources.platform.settings
+    check = corpus_check(settings.corpus.manifest, settings.store)
+    browser = TestClient(reading_room(Room(settings, searcher(sources.platform), check)), base_url="http://127.0.0.1")
+    for address in ("/documents", "/", "/search?q=화면&mode=bm25"):
+        shown = browser.get(address).text
+        assert re.findall(r"<span[^>]*>(reports|letters)</span>", shown) == ["reports", "letters"], address
+    of_one = browser.get("/search?q=화면&mode=bm25&source=letters").text
+    assert re.findall(r"<span[^>]*>(reports|letters)</span>", of_one) == ["letters"]
+    assert (
+        "there is no source letter; did you mean letters" in browser.get("/search?q=화면&mode=bm25&source=letter").text
+    )
+
+    monkeypatch.setenv("KOPUB_HOME", str(sources.home))
+    load_settings.cache_clear()
+
+    def found(*words: str) -> Any:
+        return CliRunner().invoke(app, ["search", "화면", "--mode", "bm25", "--json", *words])
+
+    assert [hit["source"] for hit in json.loads(found("--source", "letters").stdout)["hits"]] == ["letters"]
+    both = json.loads(found("--source", "letters", "--source", "reports").stdout)["hits"]
+    assert {hit["source"] for hit in both} == {"letters", "reports"}
+    assert "there is no source letter; did you mean letters" in str(found("--source", "letter").exception)
+    assert "shard_00 is not of letters" in str(found("--source", "letters", "--shard", "shard_00").exception)
+    load_settings.cache_clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import Adapter
+from resources.evaluation.adapter import OWN_PAGES, Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, read_lines, with_suffix
 from resources.evaluation.adapters.page_files import page_rows
 from resources.evaluation.benchmark import Benchmark, Picture
@@ -155,6 +155,6 @@ KOREAN = replace(
     says="Facts of your own about pages, in the form of olmOCR-bench; Hanja and kana are allowed",
     expects="files of facts (.jsonl) and the pages: PDFs, pictures, or Arrow or Parquet files with ids",
     source="written by hand: docs/scorers.md has the form",
-    licence="yours",
+    licence=OWN_PAGES,
     load=load_facts,
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import Adapter
+from resources.evaluation.adapter import OWN_PAGES, Adapter
 from resources.evaluation.adapters.folders import Gathered, pictures, with_suffix
 from resources.evaluation.adapters.page_files import PageRow, page_rows
 from resources.evaluation.benchmark import Benchmark, Picture
@@ -127,7 +127,7 @@ TEXTS = Adapter(
     "Pages of your own with their texts",
     "Arrow or Parquet files of pages with a column text, or pictures with a .txt or .md file of the same name",
     "your own pages",
-    "yours",
+    OWN_PAGES,
     load_texts,
     text_scores.score_page,
     text_scores.PAGE_METRICS,
@@ -138,7 +138,7 @@ PDF_TEXTS = Adapter(
     "Pages of PDFs with text layers, which are drawn and read again",
     "PDFs, in folders of any name; pages without a text layer are left out",
     "your own PDFs, made by a program and not scanned",
-    "yours",
+    OWN_PAGES,
     load_pdf_texts,
     text_scores.score_page,
     text_scores.PAGE_METRICS,

@@ -200,10 +200,12 @@ def work(connection: Connection) -> None:
         connection.send(Failed(str(error)))
     except OSError as error:
         connection.send(Failed(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
+    except MemoryError:
+        connection.send(Failed(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
     # A panic of Rust is no Exception.
     except BaseException as error:
         reason = first_line(str(error)) or type(error).__name__
-        connection.send(Failed(f"it cannot be converted: {reason}", may_pass=isinstance(error, MemoryError)))
+        connection.send(Failed(f"it cannot be converted: {reason}"))
 
 
 def _end_with_parent(connection: Connection) -> None:

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import IO, Any
@@ -47,6 +48,8 @@ _UNPRINTED = frozenset({"hiddenComment", "deleteBegin", "memo"})
 
 def lacks() -> str | None:
     """Say what this machine lacks for HWP documents; None when they can be converted."""
+    if find_spec("hwp_ingest") is None:
+        return "HWP needs the package hwp-ingest: pip install hwp-ingest"
     if which(RENDERER):
         return None
     return f"HWP needs {RENDERER}: apt-get install librsvg2-bin fonts-noto-cjk (macOS: brew install librsvg)"
