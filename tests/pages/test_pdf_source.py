@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import unicodedata
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from multiprocessing import Pipe
@@ -730,3 +731,60 @@ def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
     assert rows["cut_1"]["state"] == State.PARTIAL
     assert says in rows["cut_1"]["reason"]
     assert whole is None or rows["whole_1"]["state"] == State.OK
+
+
+def _with_content(data: bytes, entries: bytes = b"", page: bytes = b"/Contents 4 0 R") -> bytes:
+    whole = pdf(sheet(b"X"))
+    start = whole.index(b"<< /Length 1 >>")
+    end = whole.index(b"endobj", start)
+    stream = b"<< /Length %d %s >> stream\n%s\nendstream\n" % (len(data), entries, data)
+    return (whole[:start] + stream + whole[end:]).replace(b"/Contents 4 0 R", page)
+
+
+FLATE = b"/Filter /FlateDecode"
+DEFLATED = zlib.compress(b"\n".join(bar() for _ in range(200)))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (_with_content(bytes(40) + DEFLATED[40:], FLATE), "Error -3 while decompressing data"),
+        (_with_content(DEFLATED[:20], FLATE), "it is cut off"),
+        (_with_content(b"\x93\x01\xfe" * 50), "it is no page description"),
+        (_with_content(b"q 60 0 0 80 0 0 cm /I Do Q"), "what it draws is missing from the file"),
+        (_with_content(b"", page=b"/Contents 9 0 R"), "it is missing from the file"),
+    ],
+)
+def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
+    folder: Folder, content: bytes, says: str
+) -> None:
+    folder.put("a.pdf", content)
+    folder.index()
+    (row,) = folder.rows()
+    assert f"a.pdf, page 1: the page's content is damaged: {says}" in (row.problem or "")
+    assert not row.failed
+
+
+@pytest.mark.parametrize(
+    "content",
+    [_with_content(b"q Q"), _with_content(b""), _with_content(b"% \xec\x97\x86\nq Q"), _with_content(b"", page=b"")],
+)
+def test_a_page_that_is_empty_is_a_page(folder: Folder, content: bytes) -> None:
+    folder.put("a.pdf", content)
+    folder.index()
+    (row,) = folder.rows()
+    assert (row.problem, row.data is None) == (None, False)
+
+
+def test_a_pdf_that_counts_pages_it_lacks_gives_those_it_has_and_one_line(folder: Folder) -> None:
+    three = pdf(sheet(), sheet(), sheet())
+    folder.put("a.pdf", three.replace(b"/Count 3", b"/Count 99999"))
+    folder.put("b.pdf")
+    assert folder.index().rows == 4
+    line = "left out: a.pdf (it says that it has 99,999 pages, of which 3 can be found)"
+    assert [each for each in folder.lines if "99,999" in each] == [line]
+    folder.index()
+    assert [each for each in folder.lines if "99,999" in each] == [line]
+    folder.put("a.pdf", pdf().replace(b"/Count 0", b"/Count 99999"))
+    folder.index()
+    assert "will be quarantined: a.pdf: none of its 99,999 pages can be found" in folder.lines

@@ -17,10 +17,11 @@ class MadePage:
 
 @dataclass(frozen=True, slots=True)
 class PageCount:
-    """How many pages a document has, and how many files are attached to it, which are no pages."""
+    """How many pages a document has, how many files are attached to it, and how many pages it only says it has."""
 
     pages: int
     attachments: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ class PageRange:
 
     A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` when
     it is not in its bytes. `place` and `name` are those of its `Document`; its pages' ids begin with `id`. `converter`
-    made a PDF of it first.
+    made a PDF of it first. `missing` pages are only counted in the file.
     """
 
     place: str
@@ -26,6 +26,7 @@ class PageRange:
     may_pass: bool = False
     attachments: int = 0
     converter: str | None = None
+    missing: int = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -37,7 +38,7 @@ class PageRange:
         later = {
             field.name: field.default
             for field in fields(self)
-            if field.name in ("may_pass", "attachments", "converter")
+            if field.name in ("may_pass", "attachments", "converter", "missing")
         }
         return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
 

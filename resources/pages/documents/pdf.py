@@ -1,7 +1,11 @@
 """Pages of a PDF as PNGs, rendered by PDFium, which only one thread of a process may use."""
 
+import io
 import math
 import os
+import re
+import zlib
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +14,7 @@ from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage, is_of_machine
 from resources.pages.documents.made_page import MadePage, PageCount
 from resources.pages.pixels.images import MAX_PIXELS, jpeg_damage
-from resources.printable import first_line
+from resources.printable import counted, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +36,22 @@ _APART = 61
 _MOST_PICTURES = 100
 """Pictures of a page that are looked at: a scan has one or a few, a drawing thousands of tiles."""
 
-CODE = CodeVersion("pages.pdf", {1: "the first release", 2: "damaged pictures of a page are said"})
+_MOST_MISSING = 1000
+"""Pages in a row, up to the last, that a damaged file may lack; of more its count is wrong."""
+_CONTENTS = re.compile(rb"/Contents\s*(\[[^\]]*\]|\d+ \d+ R)")
+_REFERENCE = re.compile(rb"(\d+ \d+) R")
+_FILTER = re.compile(rb"/(\w+)Decode\b")
+_COMMENT = re.compile(rb"%[^\r\n]*")
+_DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
+
+CODE = CodeVersion(
+    "pages.pdf",
+    {
+        1: "the first release",
+        2: "damaged pictures of a page are said",
+        3: "a page whose content cannot be read is none, and pages that are only counted are none",
+    },
+)
 """A new version renders every page again."""
 
 
@@ -57,16 +76,22 @@ class Pdfs:
     def __init__(self) -> None:
         self._path: Path | None = None
         self._document: PdfDocument | None = None
+        self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
         """The number of pages of a PDF. Raises `UndecodableImage` when it cannot be opened or has none."""
-        if count := len(self._opened(path)):
-            return count
-        raise UndecodableImage("the PDF has no pages")
+        document = self._opened(path)
+        said, found = len(document), _last_page(document)
+        if said and not found:
+            raise UndecodableImage(f"none of its {counted(said, 'page')} can be found")
+        if not found:
+            raise UndecodableImage("the PDF has no pages")
+        return said if said - found <= _MOST_MISSING else found
 
     def count(self, path: Path) -> PageCount:
-        """The number of pages, and of attached files. Raises `UndecodableImage`."""
-        return PageCount(self.pages(path), self._opened(path).count_attachments())
+        """The number of pages, of attached files, and of pages that are only counted. Raises `UndecodableImage`."""
+        pages, document = self.pages(path), self._opened(path)
+        return PageCount(pages, document.count_attachments(), len(document) - pages)
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
         """The page, counted from 0, as a PNG in grey or RGB: its crop box, upright, with annotations and form fields.
@@ -89,6 +114,8 @@ class Pdfs:
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
             layer = _stored_layer(opened, pixels) if with_text else None
             damage = _damage(opened, pixels) if with_text else None
+            if with_text and (lost := self._lost_content(path, page, opened, pixels)):
+                raise UndecodableImage(f"the page's content is damaged: {lost}")
             opened.close()
             return MadePage(_png(pixels), layer, damage)
         except (PdfiumError, cv2.error) as error:
@@ -97,6 +124,16 @@ class Pdfs:
             _require_readable(path)
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
+    def _lost_content(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
+        """Return why nothing of a page was drawn although it has content; None for one that is empty, or was drawn."""
+        if not _is_empty(pixels) or next(iter(opened.get_objects()), None) is not None:
+            return None
+        if streams := _streams_of(opened.pdf, page):
+            return _stream_damage(streams)
+        if self._lacks_contents is None:
+            self._lacks_contents = _lacks_contents(path)
+        return "it is missing from the file" if self._lacks_contents else None
+
     def _opened(self, path: Path) -> "PdfDocument":
         from pypdfium2 import PdfDocument, PdfiumError, raw
 
@@ -104,7 +141,7 @@ class Pdfs:
             return self._document
         if self._document is not None:
             self._document.close()
-            self._path = self._document = None
+            self._path = self._document = self._lacks_contents = None
         # PdfDocument(path) reports a PDF without pages with the error of the PDF before it.
         handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
         if not handle:
@@ -151,6 +188,66 @@ def _damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
         if damage:
             return f"a picture of the page is damaged: {damage}"
     return None
+
+
+def _last_page(document: "PdfDocument") -> int:
+    """The number of the last page that can be found, from 1; 0 where there is none."""
+    from pypdfium2 import raw
+
+    for number in range(len(document), 0, -1):
+        if page := raw.FPDF_LoadPage(document.raw, number - 1):
+            raw.FPDF_ClosePage(page)
+            return number
+    return 0
+
+
+def _streams_of(document: "PdfDocument", page: int) -> list[tuple[bytes, bytes]]:
+    """The dictionary and the bytes of each content stream of a page.
+
+    PDFium hands out none: they are looked up in a copy of the page, which it writes in a plain form.
+    """
+    from pypdfium2 import PdfDocument
+
+    copy, file = PdfDocument.new(), io.BytesIO()
+    copy.import_pages(document, [page])
+    copy.save(file)
+    copy.close()
+    written = file.getvalue()
+    named = _CONTENTS.search(written)
+    streams = []
+    for number in _REFERENCE.findall(named[1]) if named else ():
+        found = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % number, written, re.DOTALL)
+        length = found and re.search(rb"/Length (\d+)", found[1])
+        if found and length:
+            streams.append((found[1], written[found.end() : found.end() + int(length[1])]))
+    return streams
+
+
+def _stream_damage(streams: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """Return what is wrong with content streams of which nothing was drawn; None where they may well draw nothing."""
+    content = b""
+    for dictionary, data in streams:
+        filters = _FILTER.findall(dictionary)
+        if filters not in ([], [b"Flate"]) or b"/DecodeParms" in dictionary:
+            return None
+        inflated = zlib.decompressobj()
+        try:
+            content += inflated.decompress(data) if filters else data
+        except zlib.error as error:
+            return first_line(error)
+        if filters and not inflated.eof:
+            return "it is cut off"
+    content = _COMMENT.sub(b"", content)
+    if not content.isascii() or b"\0" in content:
+        return "it is no page description"
+    return "what it draws is missing from the file" if _DRAWN_OBJECT.search(content) else None
+
+
+def _lacks_contents(path: Path) -> bool:
+    """Whether a page of a file names content that is not in the file."""
+    content = path.read_bytes()
+    named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
+    return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
 
 
 def _is_empty(pixels: "np.ndarray") -> bool:

@@ -43,6 +43,7 @@ class _Facts:
     may_pass: bool = False
     attachments: int = 0
     converter: str | None = None
+    missing: int = 0
 
 
 def ranges_of(
@@ -76,13 +77,23 @@ def ranges_of(
         if found.attachments:
             reason = f"{counted(found.attachments, 'attached file')} in it: save them as files of their own"
             left_out.append(LeftOut(document.path, document.name, reason))
+        if found.missing:
+            reason = f"it says that it has {found.pages + found.missing:,} pages, of which {found.pages:,} can be found"
+            left_out.append(LeftOut(document.path, document.name, reason))
     ids = _ids(own, source, before, {place: found.sha256 for place, found in facts.items()}, taken)
     for document in own:
         found, page_id = facts[document.place], ids[document.place]
         name = f"{source}/{document.name}" if document.name in taken.names else document.name
         for first in range(0, found.pages or 1, most):
             count = min(most, (found.pages or 1) - first)
-            of_file = (found.pages, found.problem, found.may_pass, found.attachments, found.converter)
+            of_file = (
+                found.pages,
+                found.problem,
+                found.may_pass,
+                found.attachments,
+                found.converter,
+                found.missing,
+            )
             ranges.append(PageRange(document.place, name, page_id, found.sha256, first, count, *of_file))
     return result
 
@@ -135,11 +146,11 @@ def _facts(documents: Sequence[Document], pool: DocumentPool, known: Iterable[Pa
         if isinstance(sha256, OSError):
             yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
         elif found is not None:
-            yield _Facts(sha256, found.pages, found.problem, attachments=found.attachments, converter=made_by)
+            yield _Facts(sha256, found.pages, found.problem, False, found.attachments, made_by, found.missing)
         elif isinstance(count := next(counts), Failed):
             yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
         else:
-            yield _Facts(sha256, count.pages, attachments=count.attachments, converter=made_by)
+            yield _Facts(sha256, count.pages, None, False, count.attachments, made_by, count.missing)
 
 
 def _suffix(place: str) -> str:
