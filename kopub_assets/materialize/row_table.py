@@ -3,6 +3,7 @@
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from resources.errors import DamagedTable, EngineError
 from resources.fingerprints import canonical_json
 from resources.resource import Resource
 from resources.states import State
-from resources.store.page_rows.row_reuse import known_rows
+from resources.store.page_rows.row_reuse import MovedRows, known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""
@@ -113,6 +114,11 @@ class RowTable(ShardAsset):
         """The rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
         return unfinished(specs, known, self.table.key, retry_partial)
 
+    @cached_property
+    def moved_rows(self) -> MovedRows:
+        """The rows that other shards hold, as they were when the first of them was wanted."""
+        return MovedRows(self.store, self.name, self.schema, self.table.key, self.corpus.manifest.keys)
+
 
 class ShardWork:
     """One shard of a table, from the list of its rows to the published table. Its maker holds the table's lock.
@@ -142,8 +148,12 @@ class ShardWork:
         self._journal = asset.store.journal(asset.name, shard, asset.schema)
         self._before = self._journal.rows()
         todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
-        self._reverted = self._from_versions(todo)
-        todo = asset.unfinished(todo, self._reverted, retry_partial=retry)
+        self._elsewhere = self._from_versions(todo)
+        todo = asset.unfinished(todo, self._elsewhere, retry_partial=retry)
+        if wanted := [spec.key for spec in todo if spec.settled is None]:
+            moved = asset.moved_rows.find(shard, wanted)
+            todo = asset.unfinished(todo, moved, retry_partial=retry)
+            self._elsewhere = pa.concat_tables([self._elsewhere, moved])
         self.todo = [spec for spec in todo if spec.settled is None]
         self.ids = frozenset(spec.id for spec in self.todo)
         self._unanswered = {spec.id: spec for spec in todo}
@@ -207,7 +217,7 @@ class ShardWork:
         """Check and publish the table. Raises `GateClosed`, `StoreError`."""
         asset, shard, run = self._asset, self.shard, self._run
         now = self._journal.rows().slice(self._before.num_rows)
-        known = pa.concat_tables([self._previous, self._before, self._reverted, now])
+        known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
         table = assembled(self._specs, known, asset.table.key)
         made = MadeShard(table, asset.table.key, self._specs, self._previous, self._work)
         found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}

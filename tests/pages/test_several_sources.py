@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,7 +25,7 @@ from resources.pages.indexing import Others, index, remove, retry_failed
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.origins import Origin, origins
 from resources.states import State
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_corpus
 from tests.support.sources.pdf_files import pdf, sheet
 
@@ -323,6 +324,52 @@ def test_files_that_change_places_keep_their_keys(sources: Sources) -> None:
     assert sources.make() == []
 
 
+@pytest.mark.parametrize("how", ["divided", "divided in place", "joined", "joined in place", "dealt anew"])
+def test_pages_that_go_to_other_files_are_not_computed_again(sources: Sources, how: str) -> None:
+    ids = {name: [f"{name}_{at}" for at in range(4)] for name in "ab"}
+    files = {name: sources.shard(f"A/{name}.parquet", *ids[name]) for name in ids}
+    sources.index("A")
+    sources.platform.make(*STANDARD[:-1])
+    made = {engine: sources.platform.diary(engine).pages for engine in ("layout", "recognition")}
+    before = _rows_of_all(sources)
+    match how:
+        case "divided":
+            sources.shard("A/a1.parquet", *ids["a"][:2])
+            sources.shard("A/a2.parquet", *ids["a"][2:])
+            files["a"].unlink()
+        case "divided in place":
+            sources.shard("A/a.parquet", *ids["a"][:1])
+            sources.shard("A/z.parquet", *ids["a"][1:])
+        case "joined":
+            sources.shard("A/all.parquet", *ids["a"], *ids["b"])
+            files["a"].unlink()
+            files["b"].unlink()
+        case "joined in place":
+            sources.shard("A/a.parquet", *ids["a"], *ids["b"])
+            files["b"].unlink()
+        case _:
+            sources.shard("A/a.parquet", *ids["a"][::2], *ids["b"][::2])
+            sources.shard("A/b.parquet", *ids["a"][1::2], *ids["b"][1::2])
+    sources.index("A")
+    sources.platform.make(*STANDARD[:-1])
+    assert {engine: sources.platform.diary(engine).pages for engine in made} == made
+    assert _rows_of_all(sources) == before
+
+
+def _rows_of_all(sources: Sources) -> dict[str, dict[str, Any]]:
+    """The rows of the tables of the corpus by id, without the place of a page."""
+    keys = Manifest.load(sources.home).keys
+    store, place = sources.platform.store, {"page_idx", "source"}
+    return {
+        asset: {
+            row["page_id"]: {name: value for name, value in row.items() if name not in place}
+            for key in keys
+            for row in store.read(asset, key).to_pylist()
+        }
+        for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings")
+    }
+
+
 def test_a_renamed_pdf_is_not_read_again(sources: Sources) -> None:
     path = sources.pdf("A/old.pdf", 1, 3)
     sources.pdf("A/other.pdf", 2)
@@ -354,7 +401,7 @@ def test_whatever_becomes_of_sources_no_page_is_computed_twice(sources: Sources,
 
     for _ in range(12):
         folder = chance.choice(folders)
-        what = chance.choice(["index", "remove", "file", "rename", "front"])
+        what = chance.choice(["index", "remove", "file", "rename", "front", "join", "divide"])
         if what in ("file", "front"):
             number = next(made)
             name = f"{'!' if what == 'front' else ''}{number:03d}.parquet"
@@ -364,6 +411,19 @@ def test_whatever_becomes_of_sources_no_page_is_computed_twice(sources: Sources,
             path.rename(path.with_name(f"{chance.choice('!z')}{next(made)}.parquet"))
             if folder in indexed:
                 sources.index(folder)
+        elif what == "join" and len(files(folder)) > 1 and folder in indexed:
+            one, other, *_ = files(folder)
+            pq.write_table(pa.concat_tables([pq.read_table(one), pq.read_table(other)]), other)
+            one.unlink()
+            sources.index(folder)
+        elif what == "divide" and folder in indexed:
+            whole = files(folder)[0]
+            content = pq.read_table(whole)
+            half = content.num_rows // 2
+            if half:
+                pq.write_table(content.slice(half), whole.with_name(f"{next(made):03d}.parquet"))
+                pq.write_table(content.slice(0, half), whole)
+            sources.index(folder)
         elif what == "remove" and folder in indexed and len(indexed) > 1:
             sources.remove(folder)
             indexed.remove(folder)
