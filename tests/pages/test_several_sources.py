@@ -354,6 +354,9 @@ def test_pages_that_go_to_other_files_are_not_computed_again(sources: Sources, h
     sources.platform.make(*STANDARD[:-1])
     assert {engine: sources.platform.diary(engine).pages for engine in made} == made
     assert _rows_of_all(sources) == before
+    shard = next(key for key, pages in sources.rows.items() if "a_3" in pages)
+    steps = chain(sources.platform.store, sources.platform.settings.corpus, "page", "a_3", shard, None)["steps"]
+    assert all(step["run_id"] for step in steps)
 
 
 def _rows_of_all(sources: Sources) -> dict[str, dict[str, Any]]:

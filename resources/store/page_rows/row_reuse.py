@@ -10,6 +10,7 @@ import pyarrow as pa
 from resources.errors import DamagedTable, NotMade
 from resources.states import FINAL
 from resources.store.corpus_tables import TABLES
+from resources.store.records import ledger
 from resources.store.table_store import TableStore
 from resources.store.versions import FOLDER as VERSIONS
 
@@ -32,16 +33,21 @@ class MovedRows:
         self._indexed = indexed
 
     def find(self, shard: str, wanted: Collection[Key]) -> pa.Table:
-        """The rows that are `wanted` in a shard, each at most once. Raises `StoreError`."""
+        """The rows that are `wanted` in a shard, each at most once, with their entries in the ledger.
+
+        Whoever asks holds the lock of the table. Raises `StoreError`.
+        """
         by_shard: dict[str, list[Key]] = defaultdict(list)
         for key in wanted:
             if (other := self._shards.get(key, shard)) != shard:
                 by_shard[other].append(key)
-        found = [
-            known_rows(self._store, self._asset, other, self._schema, self._id_column, keys, published=True)
-            for other, keys in by_shard.items()
-        ]
-        return pa.concat_tables([self._schema.empty_table(), *found])
+        found = [self._schema.empty_table()]
+        for other, keys in by_shard.items():
+            found.append(
+                known_rows(self._store, self._asset, other, self._schema, self._id_column, keys, published=True)
+            )
+            ledger.carry(self._store, self._asset, other, shard, keys)
+        return pa.concat_tables(found)
 
     @cached_property
     def _shards(self) -> dict[Key, str]:

@@ -4,7 +4,7 @@ The tables themselves carry no times, so that a shard comes out the same however
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -44,7 +44,7 @@ _MOST_PARTS = 16
 _RUN_DIGITS = 8
 """Of a run's id, in the name of its part before the number of rows that it computed: what a look back asks for."""
 _MERGED = "merged"
-"""End of the name of a part that holds all before it, each entry once."""
+"""End of the name of a part whose entries other parts may hold too, as one that holds all before it."""
 _SAMPLE = 32
 """Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
 
@@ -128,6 +128,19 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
         # Entries that stand in a merged part too count once, so a kill or a second writer here harms nothing.
         parts.append(_once(parts.read(lambda _: names)), _MERGED)
         parts.remove(names)
+
+
+def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collection[tuple[str, str]]) -> None:
+    """Add the newest entries of (id, fingerprint) `keys` in the shard `source` to another one that lacks them."""
+
+    def keys_of(rows: pa.Table) -> Iterator[tuple[str, str]]:
+        return zip(rows["row_id"].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
+
+    wanted = set(keys) - set(keys_of(read(store, asset, shard)))
+    rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
+    rows = rows.filter(pa.array([key in wanted for key in keys_of(rows)], pa.bool_()))
+    if rows.num_rows:
+        _of(store, asset, shard).append(rows, _MERGED)
 
 
 def read(store: TableStore, asset: str, shard: str) -> pa.Table:
