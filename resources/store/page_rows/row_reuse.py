@@ -52,7 +52,10 @@ class MovedRows:
     @cached_property
     def _shards(self) -> dict[Key, str]:
         """The shard that holds each row, in its table or a version of it."""
-        left = set(self._store.published(self._asset)) - set(self._indexed)
+        published = self._store.published(self._asset)
+        if not published:
+            return {}
+        left = published.keys() - set(self._indexed)
         # A shard whose file changed has a table of pages that was replaced.
         changed = {name.partition("/")[0] for name in self._store.parts(VERSIONS, TABLES.pages.name).names()}
         shards = {}
