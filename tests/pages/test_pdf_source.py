@@ -787,4 +787,4 @@ def test_a_pdf_that_counts_pages_it_lacks_gives_those_it_has_and_one_line(folder
     assert [each for each in folder.lines if "99,999" in each] == [line]
     folder.put("a.pdf", pdf().replace(b"/Count 0", b"/Count 99999"))
     folder.index()
-    assert "will be quarantined: a.pdf: none of its 99,999 pages can be found" in folder.lines
+    assert "will be quarantined: a.pdf: it says that it has 99,999 pages, of which none can be found" in folder.lines

@@ -16,14 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
 from resources.release.files import part_path
 from resources.states import MADE, State
-from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after
+from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after, memory_is_short
 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
-_corpora: strategies.SearchStrategy[Corpus] = strategies.lists(
-    strategies.lists(_pages, min_size=2, max_size=3), min_size=1, max_size=2
-)
+_files = strategies.lists(_pages, min_size=2, max_size=3)
+_corpora: strategies.SearchStrategy[Corpus] = strategies.lists(_files, min_size=1, max_size=2)
 _assets = strategies.one_of(
     strategies.just(TABLES),
     strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
@@ -100,6 +99,33 @@ class Histories(RuleBasedStateMachine):
         with killed_after(writes):
             self.history.materialize(assets)
 
+    @rule(assets=_assets, opened=strategies.integers(0, 6))
+    def drive_drops(self, assets: Sequence[str], opened: int) -> None:
+        """In the middle of a run; it is back for the next one."""
+        with self.history.drive_dropped_after(opened):
+            self.history.materialize(assets)
+
+    @rule(assets=_assets, left=strategies.integers(0, 4))
+    def memory_runs_short(self, assets: Sequence[str], left: int) -> None:
+        with memory_is_short(left):
+            self.history.materialize(assets)
+
+    @rule(assets=_assets)
+    def file_is_replaced_by_one_of_its_length(self, assets: Sequence[str]) -> None:
+        """Nobody has indexed it, and no page of it may be read."""
+        self.history.replace_file()
+        self.history.materialize(assets)
+
+    @rule(
+        table=strategies.integers(0, 30),
+        place=strategies.floats(0, 1),
+        bit=strategies.integers(0, 7),
+        assets=_assets,
+    )
+    def bit_flips(self, table: int, place: float, bit: int, assets: Sequence[str]) -> None:
+        self.history.flip_bit(table, place, bit)
+        self.history.materialize(assets)
+
     @invariant()
     def every_row_is_of_its_page(self) -> None:
         self.history.assert_sound()
@@ -120,7 +146,7 @@ class Histories(RuleBasedStateMachine):
         for fields in ("layout", "recognition", "embedding"):
             setattr(fresh, fields, getattr(self.history, fields))
         fresh.write(self.history.corpus)
-        fresh.index()
+        fresh.index_as(self.history)
         fresh.materialize()
         made, wanted = self.history.tables(), fresh.tables()
         assert made.keys() == wanted.keys()
@@ -137,10 +163,10 @@ class Histories(RuleBasedStateMachine):
             self.history.index()
 
     def _other(self, data: strategies.DataObject) -> Corpus:
-        """The same pages in another order, one with other bytes, all but the first file, or another corpus."""
+        """The pages in another order, one with other bytes, a file less, more, divided or joined, or another corpus."""
         corpus, kind = (
             self.history.corpus,
-            data.draw(strategies.sampled_from(["order", "bytes", "bytes", "fewer", "another"])),
+            data.draw(strategies.sampled_from(["order", "bytes", "bytes", "fewer", "front", "joined", "another"])),
         )
         pages = [page for shard in corpus for page in shard]
         if kind == "order":
@@ -152,6 +178,10 @@ class Histories(RuleBasedStateMachine):
             return [[(changed[0], other) if page == changed else page for page in shard] for shard in corpus]
         if kind == "fewer" and len(corpus) > 1:
             return corpus[1:]
+        if kind == "front" and len(corpus) < 3:
+            return [data.draw(_files), *corpus]
+        if kind == "joined":
+            return [pages] if len(corpus) > 1 else [pages[:1], pages[1:]]
         return list(data.draw(_corpora))
 
     def _upgrade(self, data: strategies.DataObject) -> None:

@@ -18,8 +18,9 @@ from kopub_assets.materialize.asset import Run, ShardAsset
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.materialize.metadata.provenance import SOURCE, footer_of
 from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
-from resources.errors import KopubError
+from resources.errors import DamagedTable, KopubError
 from resources.pages.indexing import index
+from resources.pages.pixels import images
 from resources.states import MADE, State
 from resources.store.append_log import AppendLog
 from resources.store.shard_store import ShardStore
@@ -92,6 +93,21 @@ def killed_after(writes: int) -> Iterator[None]:
             each.stop()
 
 
+@contextmanager
+def memory_is_short(left: int) -> Iterator[None]:
+    """There is memory to look at `left` pages."""
+    looks = iter([True] * left)
+    look = images._refuse_several
+
+    def looked(*given: Any, **named: Any) -> Any:
+        if not next(looks, False):
+            raise MemoryError("Unable to allocate 412. MiB for an array")
+        return look(*given, **named)
+
+    with patch.object(images, "_refuse_several", looked):
+        yield
+
+
 @dataclass
 class History:
     """A platform of engines that tell the bytes they were given, and all its tables so far, by their content."""
@@ -106,6 +122,8 @@ class History:
     bytes_of: dict[str, set[str]] = field(default_factory=dict)
     """Every SHA-256 that a page ever had."""
     runs: int = 0
+    flipped: set[tuple[str, str]] = field(default_factory=set)
+    """The tables of which a bit was flipped: whoever reads them may find them damaged."""
 
     @property
     def platform(self) -> Platform:
@@ -139,6 +157,52 @@ class History:
     def index(self) -> None:
         index(str(self.source), self.home)
 
+    def index_as(self, other: "History") -> None:
+        """Take the index of another home with the same files: the keys of shards tell how it came about."""
+        for name in ("shards.json", "queries.parquet"):
+            shutil.copy(other.home / name, self.home / name)
+
+    @contextmanager
+    def drive_dropped_after(self, opened: int) -> Iterator[None]:
+        """The folder of the source goes away when so many of its files were opened, and comes back."""
+        left = [opened]
+        open_shard = resources.pages.corpus.open_shard
+        away = self.source.with_name("away")
+
+        def dropping(*given: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0 and self.source.exists():
+                self.source.rename(away)
+            return open_shard(*given)
+
+        try:
+            with patch.object(resources.pages.corpus, "open_shard", dropping):
+                yield
+        finally:
+            if away.exists():
+                away.rename(self.source)
+
+    def replace_file(self) -> None:
+        """Another file of the same length, with a page that was never there, in the place of the first."""
+        file = self.source / "corpus" / "data-0.arrow"
+        if not file.exists():
+            return
+        content = file.read_bytes()
+        held = [encoded(*page) for shard in self.corpus for page in shard]
+        for image in held:
+            content = content.replace(image, image[:8] + image[:7:-1])
+        file.write_bytes(content)
+
+    def flip_bit(self, table: int, place: float, bit: int) -> None:
+        """Flip a bit of one of the tables that there are, at a place from 0 to 1."""
+        tables = sorted((self.home / "store").glob("[a-z]*/*.parquet"))
+        if tables:
+            path = tables[table % len(tables)]
+            content = bytearray(path.read_bytes())
+            content[int(place * (len(content) - 1))] ^= 1 << bit
+            path.write_bytes(content)
+            self.flipped.add((path.parent.name, path.stem))
+
     def materialize(self, assets: Sequence[str] = TABLES, retry_partial: bool = False) -> dict[str, int]:
         """Make the assets of all shards in their order; rows that were computed, by asset.
 
@@ -171,15 +235,23 @@ class History:
         store = self.store
         for asset in TABLES:
             for shard in store.published(asset):
-                footer = footer_of(store, asset, shard)
-                if (asset, shard, footer.content) not in self.made:
-                    parents = {
-                        parent: self.made[parent, shard, content]
-                        for parent, content in footer.made_from.items()
-                        if parent != SOURCE
-                    }
-                    rows = self._sound(asset, shard, parents)
-                    self.made[asset, shard, footer.content] = rows
+                try:
+                    self._assert_sound(asset, shard)
+                except DamagedTable:
+                    assert (asset, shard) in self.flipped
+
+    def _assert_sound(self, asset: str, shard: str) -> None:
+        store = self.store
+        store.read(asset, shard)
+        footer = footer_of(store, asset, shard)
+        if (asset, shard, footer.content) not in self.made:
+            parents = {
+                parent: self.made[parent, shard, content]
+                for parent, content in footer.made_from.items()
+                if parent != SOURCE
+            }
+            rows = self._sound(asset, shard, parents)
+            self.made[asset, shard, footer.content] = rows
 
     def _sound(self, asset: str, shard: str, parents: Mapping[str, Rows]) -> Rows:
         """The rows of a table by id. Raises `AssertionError` when one of them is not what its parents say."""
@@ -211,7 +283,9 @@ class History:
         usable = page_id in self.bytes_of
         known = self.bytes_of[page_id] if usable else set[str]().union(*self.bytes_of.values())
         broken = not usable or row["sha256"] == sha256(encoded(page_id, BROKEN))
-        return (row["state"], row["sha256"] in known), (State.QUARANTINED if broken else State.OK, True)
+        wanted = State.QUARANTINED if broken else State.OK
+        short = row["state"] == State.FAILED and "Unable to allocate" in row["reason"]
+        return (wanted if short else row["state"], row["sha256"] in known), (wanted, True)
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         """The tables of the shards of the corpus that is indexed; those of others are nobody's concern."""

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.config.settings import load_settings
+from resources.pages.indexing import index
 from resources.store.page_rows.lineage_rows import LINEAGE, lineage_rows
 from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
@@ -143,6 +144,12 @@ def test_an_image_that_is_not_the_one_that_was_read_is_shown_loudly(kopub: Kopub
     source = platform.home / "source" / "corpus" / "data-0.arrow"
     image = PAGES[1][1] or b""
     source.write_bytes(source.read_bytes().replace(image, image[:-20] + bytes(20)))
+    result = kopub("lineage", "a_1")
+    assert result.exit_code == 1
+    assert "THE SOURCE CANNOT BE READ" in result.stdout
+    assert "changed since it was indexed" in result.stdout
+    index(str(platform.home / "source"), platform.home)
+    load_settings.cache_clear()
     result = kopub("lineage", "a_2")
     assert result.exit_code == 1
     assert "THE IMAGE IN THE SOURCE IS NOT THE ONE THAT WAS READ" in result.stdout

@@ -464,7 +464,7 @@ def test_no_vectors_is_said(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [("gone", "cannot be opened"), ("other", "does not hold the bytes that raw_pages saw of"), ("cut", "cut off")],
+    [("gone", "cannot be opened"), ("other", "changed since it was indexed"), ("cut", "changed since it was indexed")],
 )
 def test_a_page_whose_source_changed_is_shown_without_its_picture(tmp_path: Path, change: str, says: str):
     platform = made(tmp_path)

@@ -14,7 +14,7 @@ from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage, is_of_machine
 from resources.pages.documents.made_page import MadePage, PageCount
 from resources.pages.pixels.images import MAX_PIXELS, jpeg_damage
-from resources.printable import counted, first_line
+from resources.printable import first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ class Pdfs:
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
-            raise UndecodableImage(f"none of its {counted(said, 'page')} can be found")
+            raise UndecodableImage(f"it says that it has {said:,} pages, of which none can be found")
         if not found:
             raise UndecodableImage("the PDF has no pages")
         return said if said - found <= _MOST_MISSING else found
