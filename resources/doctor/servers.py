@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from resources.doctor.finding import Finding, ok, problem, warning
 from resources.engine import INSTALL, Engine
 from resources.errors import EngineError
-from resources.vllm.flags import serve_arguments
-from resources.vllm.known_flags import listed_flags, unknown_flags
+from resources.vllm.flags import listed_flags, serve_arguments, unknown_flags
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor import mps
 from resources.weights.pinned import server_of

@@ -12,9 +12,8 @@ from resources.gpu.cards import Card, NoGpuFigures, open_cards
 from resources.gpu.sampler import GIB, Readings, Sampler
 from resources.profiling.cores import Cores
 from resources.profiling.timeline import Activity, Span, activities
-from resources.vllm.endpoint import Endpoint
+from resources.vllm.endpoint import Endpoint, by_name
 from resources.vllm.running_servers import RunningServer, servers
-from resources.vllm.server_metrics import by_name
 from resources.vllm.supervisor.probe import BadProbe, NotListening
 from resources.vllm.supervisor.server_state import Phase
 
