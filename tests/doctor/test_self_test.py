@@ -14,7 +14,7 @@ from kopub_assets.materialize.dagster_assets import require_tested
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.doctor.finding import Finding, Level
 from resources.doctor.measures import character_error_rate
 from resources.doctor.samples import Samples, read_samples
