@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.diff.html import Picture, marked, rendered
+from resources.evaluation.adapter import OWN_PAGES
 from resources.evaluation.aggregate import Change
 from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
 from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml
@@ -55,6 +56,7 @@ def render(
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
+        own_pages=OWN_PAGES,
         of=of,
         sides=sides,
         headline=shown,
