@@ -54,6 +54,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "tables": store.url,
         "release": str(settings.release.folder),
         "release_differs": found.release_differs,
+        "files_differ": found.files_differ,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
@@ -78,10 +79,13 @@ class _Found:
     is_of_corpus: "IsOfCorpus"
     release_differs: Sequence[str]
     """How the release folder differs from what was released."""
+    files_differ: Sequence[str]
+    """How the files of the corpus differ from those that were indexed."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_Found":
         from kopub_assets.upgrades.stale_scan import survey
+        from resources.pages.page_reader import changed_files
         from resources.store.footer_cache import FooterCache
         from resources.store.records import ledger
 
@@ -93,7 +97,8 @@ class _Found:
         for each in unfinished:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
-        return cls(assets, unfinished, last, is_of_corpus, differs)
+        files_differ = list(changed_files(settings.corpus.manifest))
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -103,7 +108,11 @@ def show_status(settings: "Settings", out: Console) -> None:
     found = _Found.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
-    for line in (*_of_another_corpus(settings, assets), *newer_lines(sum(each.newer for each in assets))):
+    for line in (
+        *found.files_differ,
+        *_of_another_corpus(settings, assets),
+        *newer_lines(sum(each.newer for each in assets)),
+    ):
         say(out, line, "yellow")
     for pages, style, more in (
         (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),

@@ -6,11 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from resources.diff.html import Picture, marked, rendered
-from resources.evaluation.adapter import OWN_PAGES
-from resources.evaluation.aggregate import Change
-from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
-from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml
-from resources.evaluation.metrics import METRICS
+from resources.evaluation.benchmark import (
+    OWN_PAGES,
+    Answers,
+    Benchmark,
+    Fact,
+    Facts,
+    Formula,
+    Line,
+    PageElements,
+    PageText,
+    Reading,
+    Sample,
+    Score,
+    TableHtml,
+)
+from resources.evaluation.metrics import METRICS, Change
 from resources.evaluation.scorers.table_cells import Table, tables_of
 from resources.printable import counted, visible
 from resources.search.scores import FEWEST
