@@ -26,8 +26,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from resources.printable import counted
-
 OTHER = "other"
 
 _DEDICATED = frozenset({"cc0-1.0", "pddl"})
@@ -104,7 +102,7 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
     if under is not None and identifier(under) == OTHER:
         return [f"release.publish_under is {under!r}, which is none of the licences whose terms are known"]
     return [
-        f"{counted(pages, 'page')} {f'under {licence}' if licence else 'without a stated licence'}: {problem}"
+        f"{licence or 'no licence that is stated'}, {pages} of the pages: {problem}"
         for licence, pages in sorted(stated.items(), key=lambda item: item[0] or "")
         if (problem := _refusal(licence, under))
     ]
@@ -113,7 +111,7 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
 def _refusal(licence: str | None, under: str | None) -> str | None:
     terms = TERMS.get(identifier(licence))
     if terms is None:
-        return "nothing is known of what it permits" if licence else "nothing says what they permit"
+        return "nothing is known of what it permits"
     if not terms.under:
         return "it permits no derivatives, and recognised text, pictures and vectors are derivatives"
     if under is not None and identifier(under) not in terms.under:

@@ -329,7 +329,7 @@ def test_retrieval_that_got_worse_keeps_a_release_off_the_hub(hub: WritableHub, 
     [
         ("CC-BY-ND-4.0", None, "permits no derivatives"),
         ("my own", None, "nothing is known of what it permits"),
-        (None, None, "without a stated licence"),
+        (None, None, "no licence that is stated"),
         ("CC-BY-SA-4.0", "cc-by-4.0", "share-alike and does not permit a release under cc-by-4.0"),
         ("CC-BY-NC-4.0", "cc-by-4.0", "not for commerce"),
         ("GPL-2", "gfdl", "share-alike"),
