@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import count, print_table, right, say, table_console
+from kopub_cli.display.console import count, plain_reason, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
 from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
@@ -119,7 +119,7 @@ def show_status(settings: "Settings", out: Console) -> None:
         (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
     ):
         for page in pages[:_LISTED]:
-            say(out, visible("{page_id} {state} in {asset}, {shard}: {reason}".format(**page)), style)
+            say(out, visible(_lost_line(settings, page)), style)
         if len(pages) > _LISTED:
             say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
     for each in found.unfinished:
@@ -141,6 +141,14 @@ def show_status(settings: "Settings", out: Console) -> None:
     for line in found.release_differs:
         say(out, line, "yellow", indent=9)
     out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
+
+
+def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
+    """A page that was lost, with its source where the corpus has several."""
+    manifest = settings.corpus.manifest
+    source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
+    where = "{page_id} {state} in {asset}, {shard}".format(**page)
+    return f"{where}{source}: {plain_reason(page['page_id'], page['reason'])}"
 
 
 @dataclass(frozen=True)
