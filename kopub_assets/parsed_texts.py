@@ -15,7 +15,7 @@ from kopub_assets.materialize.text_layers import layer_made_from, text_layer_set
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Pdf
 from resources.layout.tasks import PICTURES
 from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kopub_cli.make.run import run_assets
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.runs.home import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD
