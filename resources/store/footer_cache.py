@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.errors import StoreError
+from resources.errors import DamagedTable, StoreError
 from resources.parallel import ordered_map
 from resources.store.table_store import TableStore
 
@@ -78,13 +78,14 @@ class FooterCache:
         self._can_write = True
 
     def tables(self, asset: str) -> dict[str, Entry]:
-        """The published tables of an asset by shard. Raises `StoreError`."""
+        """The published tables of an asset by shard; a damaged one counts as none. Raises `StoreError`."""
         stamps = self._store.published(asset)
         known = self._known.get(asset)
         kept = self._kept(asset) if known is None and stamps else known or {}
         new = [shard for shard, stamp in stamps.items() if shard not in kept or kept[shard][0] != stamp]
         read = dict(zip(new, self._footers(asset, new), strict=True))
-        now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
+        known_now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
+        now = {shard: (stamp, entry) for shard, (stamp, entry) in known_now.items() if entry is not None}
         # An empty one is not worth a file, nor pandas, which the first array that is made loads.
         if now != kept and now and self._can_write:
             self._write(asset, now)
@@ -97,14 +98,18 @@ class FooterCache:
         seen = _seen.get((self._store.url, asset))
         return self._read(asset) if seen is None else seen
 
-    def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry]:
+    def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry | None]:
         if self._store.local or len(shards) <= _FEW:
             return [self._footer(asset, shard) for shard in shards]
         # Each is a request, which takes its time and next to no work.
         return list(ordered_map(lambda shard: self._footer(asset, shard), shards, _AT_ONCE))
 
-    def _footer(self, asset: str, shard: str) -> Entry:
-        rows, metadata = self._store.footer(asset, shard)
+    def _footer(self, asset: str, shard: str) -> Entry | None:
+        try:
+            rows, metadata = self._store.footer(asset, shard)
+        except DamagedTable as error:
+            _log.warning("%s", error)
+            return None
         # A table that somebody else wrote has no such metadata, and is stale.
         *known, regions = (metadata.get(name) for name in _COLUMNS)
         recipe, content, made_with, made_from, states, sources = (value or "" for value in known)

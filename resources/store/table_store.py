@@ -32,6 +32,8 @@ _COMPRESSION = "zstd"
 _PROOF, _PROVED = b"proof", b"proved"
 """Keys of a file's metadata: the SHA-256 of what comes before its footer, and that it has one: whoever writes a table
 that was read keeps the second alone."""
+_SAID = b"said"
+"""Key of the fingerprint of what a table's metadata says of its making."""
 KEPT = 2
 """Replaced tables that are kept of each."""
 
@@ -91,7 +93,8 @@ class TableStore:
             table = self.read(asset, shard)
         except NotMade:
             return None
-        return table, _written_with(table.schema.metadata)
+        with self._told(asset, shard, None):
+            return table, _written_with(table.schema.metadata)
 
     def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
         """The metadata of the table; None where it has not been made yet. Raises `StoreError`."""
@@ -112,13 +115,14 @@ class TableStore:
 
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """The metadata the table was written with."""
-        return _written_with(self._stored_schema(asset, shard, version).metadata)
+        with self._reading(asset, shard, version) as file:
+            return _written_with(pq.read_schema(file).metadata)
 
     def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
         """The rows of the table and its metadata, in one look."""
         with self._reading(asset, shard) as file:
             footer = pq.read_metadata(file)
-        return footer.num_rows, _written_with(footer.metadata)
+            return footer.num_rows, _written_with(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
         """The tables that are kept besides the one now, newest first. Raises `StoreError`."""
@@ -152,7 +156,7 @@ class TableStore:
             with self._told(asset, shard, None):
                 replaces = versions.keep(path, recipe)
         stamped = {_METADATA_PREFIX + key.encode(): value.encode() for key, value in metadata.items()}
-        content = _parquet(table.replace_schema_metadata(stamped))
+        content = _parquet(table.replace_schema_metadata({**stamped, _SAID: _fingerprint_of(stamped)}))
         if lock is not None:
             lock.confirm()
         self._put(path, content, replace_bytes)
@@ -232,11 +236,11 @@ class TableStore:
     def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
         """Whether the stored table is `table`, with `metadata`."""
         try:
-            rows = self.read(asset, shard)
-        except (NotMade, DamagedTable):
+            found = self.find(asset, shard)
+        except DamagedTable:
             return False
-        return (
-            _written_with(rows.schema.metadata) == metadata and rows.schema.equals(table.schema) and rows.equals(table)
+        return found is not None and (
+            found[1] == metadata and found[0].schema.equals(table.schema) and found[0].equals(table)
         )
 
     def _versions(self, asset: str, shard: str) -> Versions:
@@ -328,8 +332,13 @@ def _proved(content: pa.Buffer) -> pa.Table:
 
 
 def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    return {
-        key.removeprefix(_METADATA_PREFIX).decode(): value.decode()
-        for key, value in (stored or {}).items()
-        if key.startswith(_METADATA_PREFIX)
-    }
+    """What a table was written with. Raises `pa.ArrowInvalid` where that was changed."""
+    own = {key: value for key, value in (stored or {}).items() if key.startswith(_METADATA_PREFIX)}
+    # A release before this one wrote no fingerprint.
+    if stored and stored.get(_SAID, said := _fingerprint_of(own)) != said:
+        raise pa.ArrowInvalid("what it says of its making was changed after it was written")
+    return {key.removeprefix(_METADATA_PREFIX).decode(): value.decode() for key, value in own.items()}
+
+
+def _fingerprint_of(metadata: Mapping[bytes, bytes]) -> bytes:
+    return hashlib.sha256(repr(sorted(metadata.items())).encode()).hexdigest().encode()

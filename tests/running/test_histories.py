@@ -21,7 +21,7 @@ from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
 _pages = strategies.tuples(_ids, strategies.sampled_from([0, 0, 0, 1, BROKEN]))
-_files = strategies.lists(_pages, min_size=2, max_size=3)
+_files: strategies.SearchStrategy[list[tuple[str, int]]] = strategies.lists(_pages, min_size=2, max_size=3)
 _corpora: strategies.SearchStrategy[Corpus] = strategies.lists(_files, min_size=1, max_size=2)
 _assets = strategies.one_of(
     strategies.just(TABLES),

@@ -57,12 +57,16 @@ def test_a_damaged_table_is_named(tmp_path: Path):
 @pytest.mark.parametrize("columns", [None, ["page_id", "n"]], ids=["whole", "columns"])
 def test_no_flipped_bit_of_a_table_comes_back_as_content(tmp_path: Path, columns: list[str] | None):
     store = ShardStore(url=str(tmp_path))
-    store.write("ocr_results", "shard_00", table(1, 50), {})
+    says = {"recipe": "abc", "content": "d" * 16}
+    store.write("ocr_results", "shard_00", table(1, 50), says)
     path = tmp_path / "ocr_results" / "shard_00.parquet"
     whole = path.read_bytes()
     damaged = 0
     for at in range(4, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with suppress(DamagedTable):
+            # A table that says nothing of its making is made again.
+            assert store.metadata("ocr_results", "shard_00") in (says, {}), at
         with suppress(DamagedTable):
             stored = store.read("ocr_results", "shard_00", columns)
             # A flip in the footer may be in nothing that matters, or give a column another name or type.
