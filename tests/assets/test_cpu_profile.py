@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter, ImageOps
 
 from resources.config.choices import Figures
 from resources.config.settings import load_settings
@@ -153,3 +153,34 @@ def test_figures_are_in_the_release_and_notes_in_the_exports(platform: Platform,
     assert not (out / "figure_notes.jsonl").exists()
     write_documents(platform.store, keys, tmp_path / "out", ["markdown"], sound_notes(platform.store, keys))
     assert (tmp_path / "out" / "gimp-history26.md").read_text("utf-8").count(f"![{DESCRIPTION}]") == 3
+
+
+@pytest.mark.timeout(300)
+def test_a_scan_is_read_or_doubted_whatever_was_done_to_it(tmp_path: Path):
+    page_id, data = sample("install.ko_19")
+    page = Image.open(io.BytesIO(data)).convert("RGB")
+    edged = np.array(page)
+    edged[:40] = edged[-40:] = edged[:, :40] = edged[:, -40:] = 0
+    done = {
+        "edged_1": Image.fromarray(edged),
+        "dithered_1": page.convert("1"),
+        "12 bits_1": Image.fromarray(np.array(page.convert("L")).astype(np.uint16) * 16),
+        "faint_1": page.convert("L").point(lambda grey: 170 + grey * 30 // 255),
+        "turned_1": page.transpose(Image.Transpose.ROTATE_180),
+        "mirrored_1": ImageOps.mirror(page),
+        "blurred_1": page.filter(ImageFilter.GaussianBlur(14)),
+    }
+    files = {name: io.BytesIO() for name in done}
+    for name, image in done.items():
+        image.save(files[name], "PNG")
+    pages = [(page_id, data), *((name, file.getvalue()) for name, file in files.items())]
+    platform, settings = Platform.of(tmp_path, [pages]), load_settings()
+    platform.engines = {"layout": settings.layout, "recognition": settings.recognition}
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    rows = platform.rows("parsed_texts")
+    whole = rows[page_id]["n_chars"]
+    for name in ("edged_1", "dithered_1", "12 bits_1", "faint_1"):
+        assert abs(rows[name]["n_chars"] - whole) <= whole * 0.02, name
+        assert rows[name]["doubt"] == 0, name
+    for name in ("turned_1", "mirrored_1", "blurred_1"):
+        assert rows[name]["doubt"] >= 0.5, name
