@@ -21,7 +21,7 @@ COMMAND = "kopub run"
 def open_settings() -> "Settings":
     """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
     from resources.config.settings import load_settings
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     settings = load_settings()
     require_reachable(settings.store.url)
@@ -31,7 +31,7 @@ def open_settings() -> "Settings":
 def open_located() -> "Located":
     """The home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
     from resources.config.located import locate
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     located = locate(os.environ)
     require_reachable(located.store_url)

@@ -117,7 +117,7 @@ def _problem_with_files(error: Exception) -> str | None:
 
 def _problem_with_store() -> str | None:
     from resources.config.settings import load_settings
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     try:
         require_reachable(load_settings().store.url)

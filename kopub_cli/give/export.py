@@ -70,7 +70,7 @@ def _made(folder: str, marker: str) -> Iterator[Path]:
     if not is_url(folder):
         yield Path(folder)
         return
-    from resources.store.files.uploaded_folder import uploaded
+    from resources.store.objects import uploaded
 
     try:
         place = store_url(folder)

@@ -36,7 +36,7 @@ def plan(
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
     from resources.config.settings import what_if
     from resources.release.place import require_place
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     require_reachable(settings.store.url)

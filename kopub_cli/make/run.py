@@ -93,7 +93,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     from kopub_cli.forecasts import forecast_of
     from resources.release.place import require_place
     from resources.store.corpus_tables import RELEASED_FILES
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
     from resources.store.footer_cache import FooterCache
     from resources.weights.fetch import require_ready
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from resources.doctor.finding import Finding, ok, problem, warning
 from resources.errors import ConfigError
 from resources.pages.documents import conversion
-from resources.store.files.reachable import require_reachable
+from resources.store.faults import require_reachable
 
 _OLDEST, _TOO_NEW = (3, 11), (3, 15)
 _TABLE_BYTES_A_PAGE = 200_000

@@ -29,7 +29,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
 from resources.store.records.self_tests import SelfTest, keep
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 GOLD = SAMPLES / "gold"
 

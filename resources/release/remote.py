@@ -19,10 +19,9 @@ from resources.printable import visible
 from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
 from resources.release.hub import LocalFile, local_files
 from resources.release.local import TEXTS
-from resources.store.files.faults import patiently, told
-from resources.store.files.objects import Objects
-from resources.store.locks import held
-from resources.store.locks.objects import ObjectLock
+from resources.store.faults import patiently, told
+from resources.store.locks import ObjectLock, acquire_lock, release_lock
+from resources.store.objects import Objects
 
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
@@ -129,11 +128,11 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
 def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
     lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
     name = f"{root}/{_LOCK}"
-    held.acquire(name, lock, f"the release at {url}", wait=True)
+    acquire_lock(name, lock, f"the release at {url}", wait=True)
     try:
         yield lock.confirm
     finally:
-        held.release(name)
+        release_lock(name)
 
 
 def _current_folder(objects: Objects, root: str) -> str | None:

@@ -1,18 +1,19 @@
-"""Append-only logs of small tables: one Parquet file each, below one folder of the store."""
+"""Append-only logs of small tables, and the journal of rows that are finished while their table is not."""
 
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import LockLost, StoreError
 from resources.printable import first_line
-from resources.store.files.faults import is_damage
-from resources.store.files.objects import Objects
-from resources.store.locks.protocol import Lock
+from resources.store.faults import is_damage
+from resources.store.locks import Lock
+from resources.store.objects import Objects
 
 _DIGITS = 20
 """Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
@@ -146,3 +147,54 @@ def _removing(path: str) -> Iterator[None]:
         return
     except OSError as error:
         raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+
+
+class Journal:
+    """The rows of one table that is under way, in an append-only log."""
+
+    SHARE = 0.01
+    """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
+
+    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
+        self._parts = parts
+        self._schema = schema
+        self._known: list[pa.Table] | None = None
+        self._waiting: list[dict[str, Any]] = []
+        self._not_before = 0.0
+
+    def rows(self) -> pa.Table:
+        """Everything written so far, oldest first; parts of another schema are of no use and left out."""
+        return pa.concat_tables([self._schema.empty_table(), *self._written()])
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
+        self._waiting.append(row)
+        self.flush_due()
+
+    def flush_due(self) -> None:
+        """Write the rows that have waited long enough; for a table whose next row may be long in coming."""
+        if time.monotonic() >= self._not_before:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        written = self._written()
+        started = time.monotonic()
+        rows = pa.Table.from_pylist(self._waiting, self._schema)
+        self._parts.append(rows)
+        written.append(rows)
+        self._waiting = []
+        finished = time.monotonic()
+        self._not_before = finished + (finished - started) / self.SHARE
+
+    def clear(self) -> None:
+        """Forget the parts, once their rows are in the table."""
+        self._parts.clear()
+        self._known = []
+
+    def _written(self) -> list[pa.Table]:
+        """The parts on the disk, read once; this journal's own ones are added as it writes them."""
+        if self._known is None:
+            self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
+        return self._known

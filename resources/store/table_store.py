@@ -14,14 +14,10 @@ from resources.errors import DamagedTable, NotMade, StoreError
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
-from resources.store.append_log import AppendLog
-from resources.store.files.faults import is_damage, told
-from resources.store.files.objects import Objects, fetched_once
-from resources.store.journal import Journal
-from resources.store.locks import held
-from resources.store.locks.disk import DiskLock
-from resources.store.locks.objects import ObjectLock
-from resources.store.locks.protocol import Lock
+from resources.store.append_log import AppendLog, Journal
+from resources.store.faults import is_damage, told
+from resources.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
+from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
 
 _LOCKS = ".locks"
@@ -172,11 +168,11 @@ class TableStore:
         """
         what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
         lock = DiskLock(f"{name}.lock", what) if self._objects.local else ObjectLock(self._objects, name, what)
-        held.acquire(name, lock, what, wait)
+        acquire_lock(name, lock, what, wait)
         try:
             yield
         finally:
-            held.release(name)
+            release_lock(name)
 
     @property
     def local(self) -> bool:
@@ -224,7 +220,7 @@ class TableStore:
 
     def _lock(self, asset: str, shard: str) -> Lock | None:
         """The lock of a table, where this process holds it."""
-        return held.find(self._lock_name(asset, shard))
+        return find_lock(self._lock_name(asset, shard))
 
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.files import replace_file
-from resources.store.files.objects import Objects
+from resources.store.objects import Objects
 
 FOLDER = ".versions"
 RECIPE = b"kopub.recipe"

@@ -18,9 +18,9 @@ from resources.pages.manifest import Manifest
 from resources.pages.places import fetched_files
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.pages.places.fetched_files import FetchedFiles
-from resources.store.files import faults
-from resources.store.files.objects import Objects
-from resources.store.locks.objects import ObjectLock
+from resources.store import faults
+from resources.store.locks import ObjectLock
+from resources.store.objects import Objects
 from tests.doubles.s3 import CUT, S3Double
 from tests.support.processes.shared_nodes import put
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow, write_corpus

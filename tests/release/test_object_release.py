@@ -16,8 +16,8 @@ from resources.pages.indexing import index
 from resources.release import versions
 from resources.release.remote import PublishedRelease, publish_to
 from resources.release.verify import verify
-from resources.store.files import faults
-from resources.store.locks import objects as object_locks
+from resources.store import faults
+from resources.store import locks as object_locks
 from tests.doubles.s3 import S3Double
 from tests.support.processes.forked import CONTEXT
 from tests.support.processes.shared_nodes import MADE, Node

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import LockLost, StoreError, TableBusy
-from resources.store.files import faults
-from resources.store.files.objects import Objects
-from resources.store.locks import objects as object_locks
-from resources.store.locks.objects import ObjectLock
+from resources.store import faults
+from resources.store import locks as object_locks
+from resources.store.locks import ObjectLock
+from resources.store.objects import Objects
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import CUT, S3Double
 

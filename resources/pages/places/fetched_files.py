@@ -16,8 +16,8 @@ from resources.errors import SourceError, StoreError
 from resources.files import cannot_write
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
-from resources.store.files.faults import patiently, told
-from resources.store.files.objects import Objects
+from resources.store.faults import patiently, told
+from resources.store.objects import Objects
 
 _AT_ONCE = 2**24
 """Bytes of a file that come in one request."""

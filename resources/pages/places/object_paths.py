@@ -41,8 +41,8 @@ class ObjectPath:
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
         """The file or folder at a URL, with all that is below it. Raises `StoreError`."""
         from resources.pages.places.fetched_files import Stamp
-        from resources.store.files.faults import patiently, told
-        from resources.store.files.objects import Objects
+        from resources.store.faults import patiently, told
+        from resources.store.objects import Objects
 
         objects, root = Objects.at(url)
         listing = _Listing(url.rstrip("/"), fetched)
@@ -98,7 +98,7 @@ class ObjectPath:
 
     def open(self, mode: Literal["rb"]) -> Any:
         """The file at the storage, for a few bytes of it. Raises `FileNotFoundError`, and `StoreError`."""
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
         return objects.open(path)
@@ -121,8 +121,8 @@ class ObjectPath:
 
     def put(self, made: Path) -> None:
         """Write the file whole from one of this disk, which is moved to what was fetched. Raises `StoreError`."""
-        from resources.store.files.faults import patiently, told
-        from resources.store.files.objects import Objects
+        from resources.store.faults import patiently, told
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(str(self))
         with told(str(self), "written"):
@@ -131,7 +131,7 @@ class ObjectPath:
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
         objects.remove(path)

@@ -15,9 +15,8 @@ from resources.recognition.characters import letters
 from resources.recognition.readings import Origin, RegionText
 from resources.states import State
 from resources.store.corpus_tables import TABLES
-from resources.texts.layers.lines import lines_of, text_of
-from resources.texts.layers.region_words import outside_of, words_of_regions
-from resources.texts.plain_text import page_text
+from resources.texts.layers.lines import lines_of, outside_of, text_of, words_of_regions
+from resources.texts.markdown import page_text
 from resources.texts.text_quality import Doubt, ramp
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import KopubError
-from resources.store.locks import objects as object_locks
+from resources.store import locks as object_locks
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform

@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from resources.errors import StorageAway, StoreError
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from resources.errors import ConfigError, StorageAway, StoreError
 from resources.files import cannot_write
 from resources.printable import first_line
 
@@ -123,3 +126,25 @@ def error_code(error: BaseException) -> str | None:
 
 def _of_client(error: Exception) -> bool:
     return any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)
+
+
+def require_reachable(url: str) -> None:
+    """Raise `ConfigError`, one line, when the store at `url` cannot be opened or listed. A local folder always can."""
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+        if not isinstance(fs, LocalFileSystem):
+            fs.invalidate_cache()
+            fs.ls(root)
+    except FileNotFoundError as error:
+        if error_code(error) == "NoSuchBucket":
+            raise ConfigError(f"store.url {url}: there is no such bucket: make it, or correct store.url") from None
+        # Nothing was made yet.
+        return
+    except ImportError as error:
+        raise ConfigError(f"store.url {url} needs another package ({first_line(error)}): install it") from None
+    except Exception as error:
+        # Each object store has errors of its own, and most of them are no OSError.
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigError(
+            f"store.url {url} cannot be read ({reason}): check the address, the credentials and the network"
+        ) from None

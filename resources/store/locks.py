@@ -1,5 +1,6 @@
-"""A lock on object storage, of conditional creates and of time that each node measures for itself.
+"""Locks on tables: on a local disk, and on object storage by conditional creates and time that each node measures.
 
+On a disk the system gives a lock back when its process ends, however that ends. On object storage
 `<folder>/holder` says who has the lock; whoever creates it, has it. Its holder writes `beat-<id>` again and again. A
 waiter that has seen nothing change in the folder for as long as the holder said takes the lock over: it creates
 `after-<id of the holder>`, which one waiter can, and then puts itself into `holder`. So no clock is compared with that
@@ -16,13 +17,110 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
 from resources.errors import LockLost, StoreError, TableBusy
-from resources.store.files.objects import Objects
-from resources.store.locks.clock import now
+from resources.files import cannot_write
+from resources.store.objects import Objects
+
+
+class Lock(Protocol):
+    """The right of one writer to make a table, which others wait for."""
+
+    def acquire(self, wait: bool) -> None:
+        """Take the lock. Raises `TableBusy` without `wait` where another has it, and `StoreError`."""
+        ...
+
+    def release(self) -> None:
+        """Give it back. Whoever lost it gives back nothing."""
+        ...
+
+    def check(self) -> None:
+        """Raise `LockLost` when this process knows that it may have lost the lock; asks nobody."""
+        ...
+
+    def confirm(self) -> None:
+        """`check`, and ask the storage whose lock it is: before anything is published. Raises `StoreError`."""
+        ...
+
+
+_held: dict[str, Lock | None] = {}
+_changed = threading.Condition()
+
+
+def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
+    """Take the lock of `path`, once no other thread has it. Raises `TableBusy` without `wait`, and `StoreError`."""
+    with _changed:
+        while path in _held:
+            if not wait:
+                raise TableBusy(f"{what} is being made by another run")
+            _changed.wait()
+        _held[path] = None
+    try:
+        lock.acquire(wait)
+    except BaseException:
+        _forget(path)
+        raise
+    _held[path] = lock
+
+
+def release_lock(path: str) -> None:
+    lock = _held[path]
+    try:
+        if lock is not None:
+            lock.release()
+    finally:
+        _forget(path)
+
+
+def find_lock(path: str) -> Lock | None:
+    """The lock of `path`, where this process holds it."""
+    return _held.get(path)
+
+
+def _forget(path: str) -> None:
+    with _changed:
+        del _held[path]
+        _changed.notify_all()
+
+
+class DiskLock:
+    """A locked file at `path`; `what` it is for. It may be released by another thread."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self._path, self._what = path, what
+        self._file = FileLock(path, thread_local=False)
+
+    def acquire(self, wait: bool) -> None:
+        try:
+            os.makedirs(Path(self._path).parent, exist_ok=True)
+            self._file.acquire(blocking=wait)
+        except Timeout:
+            raise TableBusy(f"{self._what} is being made by another run") from None
+        except OSError as error:
+            raise StoreError(cannot_write(self._path, error)) from error
+
+    def release(self) -> None:
+        self._file.release()
+
+    def check(self) -> None:
+        """It cannot be lost."""
+
+    def confirm(self) -> None:
+        """It cannot be lost."""
+
+
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def now() -> float:
+    """Seconds since some moment of the past, the same for all of this machine. No two machines are compared by it."""
+    return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
+
 
 LIVES = 120.0
 """Seconds without a beat after which a lock is taken over: more than a storage is away that comes back in a minute."""

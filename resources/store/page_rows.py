@@ -1,11 +1,17 @@
-"""How every row came to be: the engine, model and run behind each page of each table. Pure."""
+"""Rows of tables in other forms than they are stored: their lineage, figures, and rows of kept versions."""
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.errors import DamagedTable
+from resources.states import FINAL
+from resources.store.table_store import TableStore
 
 MADE_WITH = "made_with"
 """Key of a table's metadata: JSON of the asset's own recipe, `{"version": …, "engines": [Engine.recipe(), …]}`."""
@@ -142,3 +148,67 @@ def _model(weights: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _json(value: Mapping[str, Any]) -> str | None:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else None
+
+
+def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
+    """`page_id` and the fields of the structs in the lists of `column`, in their order."""
+    lists = table[column].combine_chunks()
+    parents = pc.call_function("list_parent_indices", [lists])
+    structs = pc.call_function("list_flatten", [lists])
+    kind = structs.type
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    values = structs.flatten() if len(structs) else [pa.array([], field.type) for field in fields]
+    page_ids = table["page_id"].combine_chunks().take(parents)
+    schema = pa.schema([table.schema.field("page_id"), *fields])
+    return pa.Table.from_arrays([page_ids, *values], schema=schema)
+
+
+def with_vector(table: pa.Table) -> pa.Table:
+    """`page_id`, `index` and `vector` of the figures of FIGURE_EMBEDDINGS that have one."""
+    found = one_row_a_figure(table, "figures").select(["page_id", "index", "vector"])
+    return found.filter(found["vector"].is_valid())
+
+
+def vector_width(schema: pa.Schema) -> int:
+    """Numbers of a vector in a table of vectors, of pages or of the figures of pages."""
+    if "vector" in schema.names:
+        return schema.field("vector").type.list_size
+    return schema.field("figures").type.value_type.field("vector").type.list_size
+
+
+_log = logging.getLogger(__name__)
+
+
+def known_rows(
+    store: TableStore, asset: str, shard: str, schema: pa.Schema, id_column: str, wanted: Collection[tuple[str, str]]
+) -> pa.Table:
+    """The finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
+
+    Of a version without any only those two columns and the state are read; one version at a time is
+    in memory. A version of another schema is skipped. Raises `StoreError`.
+    """
+    missing = set(wanted)
+    found = [schema.empty_table()]
+    for version in store.versions(asset, shard) if missing else ():
+        try:
+            rows = _rows(store, asset, shard, version.recipe, id_column, missing)
+            table = store.read(asset, shard, version=version.recipe) if rows else None
+        except DamagedTable as error:
+            _log.warning("%s", error)
+            continue
+        if table is not None and table.schema.equals(schema):
+            found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
+            missing -= rows.keys()
+    return pa.concat_tables(found)
+
+
+def _rows(
+    store: TableStore, asset: str, shard: str, version: str, id_column: str, missing: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """Where in a version the `missing` rows are that it holds, finished."""
+    keys = store.read(asset, shard, [id_column, "fingerprint", "state"], version)
+    return {
+        (row[id_column], row["fingerprint"]): at
+        for at, row in enumerate(keys.to_pylist())
+        if row["state"] in FINAL and (row[id_column], row["fingerprint"]) in missing
+    }

@@ -1,11 +1,14 @@
 """Whole files of a file system by their paths, local or of an object store."""
 
+import io
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import fsspec
@@ -14,8 +17,58 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
-from resources.store.files.faults import is_taken, patiently, told
-from resources.store.files.object_file import AT_ONCE, ObjectFile
+from resources.parallel import bounded_map
+from resources.store.faults import is_taken, patiently, told
+
+AT_ONCE = 2**18
+"""Bytes at the end of a file that come in one request: a small table, or the footer of a large one."""
+_AHEAD = 2**16
+"""Bytes that a request brings at least."""
+
+
+class ObjectFile(io.RawIOBase):
+    """`size` bytes that `fetch` brings, from one position up to another. The last ones are `known`."""
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
+        super().__init__()
+        self._size, self._fetch, self._end = size, fetch, known
+        self._at = self._begins = 0
+        self._known = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        if self._at >= end:
+            return b""
+        known_from = self._size - len(self._end)
+        if self._at >= known_from:
+            found = self._end[self._at - known_from : end - known_from]
+        else:
+            if not self._begins <= self._at <= end <= self._begins + len(self._known):
+                self._begins = self._at
+                self._known = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
+            found = self._known[self._at - self._begins : end - self._begins]
+        self._at += len(found)
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
 
 _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
 """Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
@@ -231,3 +284,39 @@ def _client(url: str) -> dict[str, Any]:
     if url.partition("://")[0] not in ("s3", "s3a"):
         return {}
     return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
+
+
+_AT_ONCE = 8
+_UNDER_WAY = b'{"complete": false}\n'
+
+
+@contextmanager
+def uploaded(url: str, marker: str) -> Iterator[Path]:
+    """A new folder to write into; what is in it when the context ends without an error lies at `url` then.
+
+    `marker` is the file by which the writer of such folders knows them, and says when one is complete: it is the last
+    that comes, and while others come it says that they do. Raises `StoreError` when anything else lies at the URL, and
+    when the storage does not answer.
+    """
+    objects, root = Objects.at(url.rstrip("/"))
+    before = _below(objects, root)
+    if before and marker not in before:
+        raise StoreError(f"{url} holds files that no such export wrote; name a new or empty place")
+    with tempfile.TemporaryDirectory(prefix="kopub-export-") as made:
+        folder = Path(made) / "out"
+        yield folder
+        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        objects.put(f"{root}/{marker}", _UNDER_WAY)
+
+        def send(name: str) -> None:
+            with told(f"{url}/{name}", "written"):
+                patiently(lambda: objects.fs.put_file(str(folder / name), f"{root}/{name}"))
+
+        for _ in bounded_map(send, (name for name in files if name != marker), _AT_ONCE):
+            pass
+        objects.remove_all([f"{root}/{name}" for name in sorted(before - set(files) - {marker})])
+        objects.put(f"{root}/{marker}", (folder / marker).read_bytes())
+
+
+def _below(objects: Objects, root: str) -> set[str]:
+    return {path.removeprefix(f"{root}/") for path in objects.below(root)}
