@@ -154,8 +154,8 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
     from definitions import definitions_of
     from kopub_assets.graph import GRAPH
     from kopub_assets.running.execution import execute
-    from kopub_cli.look.status import status_values
-    from kopub_cli.make.plan import planned
+    from kopub_cli.commands.plan import planned
+    from kopub_cli.commands.status import status_values
     from resources.store.objects import Objects
 
     settings = settings_of(home, store=url)

@@ -27,8 +27,7 @@ from rich.table import Table
 
 from kopub_assets.build import build_assets
 from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
-from kopub_cli.display.evaluation_progress import reading
-from kopub_cli.display.evaluation_report import show
+from kopub_cli.display.evaluation_report import reading, show
 from resources.config.settings import Settings
 from resources.evaluation.runs.home import Asked
 from resources.store.corpus_tables import TABLES

@@ -268,7 +268,7 @@ def test_of_two_nodes_that_index_at_once_the_second_waits(url: str, tmp_path: Pa
 
 
 def test_urls_that_nothing_opens_are_one_line():
-    from kopub_cli.make.index import index_source
+    from kopub_cli.commands.index import index_source
 
     for wrong in ("s4://bucket/x", "s3:///"):
         with pytest.raises(KopubError, match=r"unknown protocol|names no bucket"):

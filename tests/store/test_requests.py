@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import survey
-from kopub_cli.look.status import status_values
-from kopub_cli.make.plan import planned
-from kopub_cli.make.run import run_assets
+from kopub_cli.commands.plan import planned
+from kopub_cli.commands.run import run_assets
+from kopub_cli.commands.status import status_values
 from resources.search.measuring import Measurement, SearchedCorpus, measure
 from resources.search.metrics import HISTORY
 from resources.store import footer_cache

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Column
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import print_table, say, table_console
+from kopub_cli.display.console import print_json, print_table, say, table_console
 
 if TYPE_CHECKING:
     from resources.config.profile_files import Profile

@@ -8,8 +8,7 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import print_table, right, table_console, tell
+from kopub_cli.display.console import print_json, print_table, right, table_console, tell
 from kopub_cli.profile_option import ProfileCommand, ProfileGroup, with_profile
 from resources.printable import counted, visible
 from resources.urls import is_url

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kopub_cli.commands.search import searcher_of
 from kopub_cli.display.console import say, table_console
 from kopub_cli.indexed_corpus import corpus_check, open_settings
-from kopub_cli.look.search import searcher_of
 from resources.errors import ConfigError
 from resources.freed_memory import keep_little
 from resources.printable import counted, visible

@@ -8,9 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import print_table, right, say, table_console
-from kopub_cli.display.durations import duration
+from kopub_cli.display.console import duration, print_json, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import corpus_check, open_located
 from resources.printable import counted, visible
 from resources.states import State

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import count, print_table, right, say, table_console
-from kopub_cli.display.durations import duration
+from kopub_cli.display.console import count, duration, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, newer_lines
 from kopub_cli.profile_option import with_profile
 from resources.errors import ConfigError

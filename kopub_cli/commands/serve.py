@@ -5,8 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import print_table, say, table_console, tell
+from kopub_cli.display.console import print_json, print_table, say, table_console, tell
 from kopub_cli.profile_option import ProfileCommand, ProfileGroup
 from resources.errors import EngineError
 from resources.printable import counted

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from resources.store.table_store import TableStore
     from resources.texts.text_quality import DoubtfulPage
 
-
 _COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 _REASONS = 5
 """Reasons against text layers that are listed, the most frequent first."""

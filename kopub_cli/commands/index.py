@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import tell
+from kopub_cli.display.console import print_json, tell
 from kopub_cli.local_path import local_path
 from kopub_cli.profile_option import with_profile
 from resources.errors import ConfigError, SourceError

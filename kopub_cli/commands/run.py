@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from kopub_cli.commands.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
 from kopub_cli.display.console import lasting_console, say, tell
-from kopub_cli.make.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
 from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 from resources.printable import counted

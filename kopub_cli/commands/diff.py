@@ -97,7 +97,7 @@ def _addressed(address: str, version: str) -> tuple[str, str]:
 
 def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
     """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
-    from kopub_cli.display.page_pictures import picture_of
+    from kopub_cli.display.evaluation_page import picture_of
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import say, table_console, tell
+from kopub_cli.display.console import print_json, say, table_console, tell
 from kopub_cli.indexed_corpus import open_settings, require_indexed
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import count, plain_reason, print_table, right, say, table_console
+from kopub_cli.display.console import count, plain_reason, print_json, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
 from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible

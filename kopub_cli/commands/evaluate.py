@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import say, table_console
+from kopub_cli.display.console import print_json, say, table_console
 from kopub_cli.local_path import local_path
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
 from resources.printable import counted
@@ -101,7 +100,7 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
     from kopub_assets.build import build_assets
     from kopub_assets.evaluations.running import evaluate as read_and_score
     from kopub_assets.evaluations.running import prepared, settings_in
-    from kopub_cli.display.evaluation_progress import reading
+    from kopub_cli.display.evaluation_report import reading
 
     with out.status(f"{asked.benchmark} of {asked.folder}") as status:
         known = prepared(asked, chosen[0].home, status.update)

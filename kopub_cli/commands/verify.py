@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import say, table_console
+from kopub_cli.display.console import print_json, say, table_console
 
 
 def verify(

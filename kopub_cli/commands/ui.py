@@ -42,8 +42,8 @@ def ui(
 
     Pages of other web sites that are open in the browser are refused.
     """
+    from kopub_cli.commands.browse import listening_at
     from kopub_cli.dagster_home import instance_at, make_databases
-    from kopub_cli.look.browse import listening_at
     from kopub_web.own_pages import LOOPBACK
     from resources.config.settings import load_settings
 
