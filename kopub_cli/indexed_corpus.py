@@ -8,7 +8,7 @@ from resources.errors import KopubError
 from resources.printable import counted
 
 if TYPE_CHECKING:
-    from resources.config.located import Located
+    from resources.config.located import Location
     from resources.config.settings import Settings
     from resources.pages.manifest import Manifest
     from resources.store.table_source import CorpusCheck, Source
@@ -28,7 +28,7 @@ def open_settings() -> "Settings":
     return settings
 
 
-def open_located() -> "Located":
+def open_located() -> "Location":
     """The home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
     from resources.config.located import locate
     from resources.store.faults import require_reachable

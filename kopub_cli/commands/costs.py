@@ -16,7 +16,7 @@ from resources.states import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from resources.config.located import Located
+    from resources.config.located import Location
     from resources.store.records.run_summary import AssetRun
     from resources.store.table_store import TableStore
 
@@ -41,7 +41,7 @@ def costs(
         _show(shown, table_console())
 
 
-def spent(located: "Located", top: int, runs: int = 1) -> dict[str, Any]:
+def spent(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
     """The costs as JSON values. Raises `StoreError`."""
     from resources.store.records import ledger
 
@@ -59,7 +59,7 @@ class _Entries:
     """Runs that computed pages of other corpora alone."""
 
     @classmethod
-    def of(cls, located: "Located") -> "_Entries":
+    def of(cls, located: "Location") -> "_Entries":
         """Look at the pages of every shard. Raises `StoreError`."""
         import pyarrow as pa
 

@@ -17,7 +17,7 @@ from resources.printable import counted
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
-    from resources.evaluation.runs.home import Asked, KnownAnswers
+    from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers
 
 
 def evaluate(
@@ -47,10 +47,10 @@ def evaluate(
     if benchmark == "list":
         return _list(as_json)
     from kopub_cli.display.evaluation_report import as_json_values, show
-    from resources.evaluation.runs.home import Asked
+    from resources.evaluation.runs.home import EvaluationRequest
 
     out = Console(stderr=as_json)
-    asked = Asked(benchmark, folder, limit)
+    asked = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     with _told_when_stopped():
         known, evaluated = _evaluated(asked, chosen, out)
@@ -96,7 +96,9 @@ def _profiles(names: Sequence[str]) -> "list[Settings]":
     return chosen
 
 
-def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "tuple[KnownAnswers, list[Evaluated]]":
+def _evaluated(
+    asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
+) -> "tuple[KnownAnswers, list[Evaluated]]":
     from kopub_assets.build import build_assets
     from kopub_assets.evaluations.running import evaluate as read_and_score
     from kopub_assets.evaluations.running import prepared, settings_in
@@ -112,7 +114,9 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
     return known, evaluated
 
 
-def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evaluated]", out: Console) -> None:
+def _write_predictions(
+    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluated]", out: Console
+) -> None:
     """Of several profiles each has a folder of its own."""
     from resources.evaluation.runs.home import first_by_hash
     from resources.evaluation.runs.measuring import readings, write_predictions

@@ -20,7 +20,7 @@ from resources.states import State
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.evaluation.metrics import Change
-    from resources.evaluation.runs.home import Asked, KnownAnswers
+    from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""
@@ -46,7 +46,9 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) 
         say(out, f"tables of {each.profile}: {each.settings.store.url}")
 
 
-def as_json_values(asked: "Asked", known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> dict[str, Any]:
+def as_json_values(
+    asked: "EvaluationRequest", known: "KnownAnswers", evaluated: "Sequence[Evaluated]"
+) -> dict[str, Any]:
     """Everything the tables say, and the paired changes of every profile against the first."""
     benchmark = known.benchmark
     return {

@@ -67,7 +67,7 @@ class _Profile(BaseModel):
 
 
 @dataclass(frozen=True)
-class Located:
+class Location:
     """A home, the name of its profile, the folder or URL of its tables, and those of its index where it is shared."""
 
     home: Path
@@ -94,7 +94,7 @@ class Located:
         return TableStore(self.store_url)
 
 
-def locate(environ: Mapping[str, str]) -> Located:
+def locate(environ: Mapping[str, str]) -> Location:
     """The home and the tables that these environment variables and their profile name. Raises `ConfigError`.
 
     Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
@@ -112,7 +112,7 @@ def locate(environ: Mapping[str, str]) -> Located:
         raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     tables = _placed(profile.name, STORE, given.store.url) or str(environment.home / STORE)
     index = _placed(profile.name, CORPUS, given.corpus.url).rstrip("/")
-    return Located(environment.home, profile.name, tables, index, given.corpus.cache_gb)
+    return Location(environment.home, profile.name, tables, index, given.corpus.cache_gb)
 
 
 def _placed(profile: str, section: str, url: str) -> str:

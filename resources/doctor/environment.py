@@ -45,7 +45,7 @@ def examine(
         yield machine.headers()
         if "problem" not in seen:
             warm = [server.specification.model for server in running_servers()]
-            yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)
+            yield from gpus.memory(gpus.memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
     elif idle := gpus.idle_card(engines):
         yield idle
     yield from servers.programs(engines)

@@ -34,7 +34,7 @@ _KOREAN = "paddleocr_vl"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class MemoryDemand:
     """What one part of a profile takes of one GPU: a share of its memory, and bytes."""
 
     who: str
@@ -129,7 +129,7 @@ def _reads_korean(profile: Profile) -> bool:
     return profile.sections["recognition"]["engine"] == _KOREAN
 
 
-def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
+def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
     """What the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
     asks = []
     for section, engine in engines.items():
@@ -138,17 +138,19 @@ def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
             asks += _of_server(section, server, count)
         if engine.gpu_memory:
             _, _, index = str(getattr(engine, "device", "")).partition(":")
-            asks.append(Ask(section, int(index or 0), bytes=engine.gpu_memory))
+            asks.append(MemoryDemand(section, int(index or 0), bytes=engine.gpu_memory))
     return asks
 
 
-def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()) -> Iterator[Finding]:
+def memory(
+    asks: Sequence[MemoryDemand], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()
+) -> Iterator[Finding]:
     """One finding for each GPU that is asked for.
 
     Servers that share a GPU run side by side; of those that do not, one at a time, beside the engines. `warm` names
     servers that run: their memory is the profile's own, so what is free says nothing.
     """
-    by_gpu: dict[int, list[Ask]] = defaultdict(list)
+    by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         by_gpu[ask.gpu].append(ask)
     for index, wanted in sorted(by_gpu.items()):
@@ -173,7 +175,7 @@ def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequenc
             yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
 
 
-def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
+def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[MemoryDemand]:
     share = server.gpu_memory_utilization or _SHARE
     gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
     width = server.tensor_parallel
@@ -181,12 +183,12 @@ def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
     # A CPU build has no GPU; replicas are given the groups by turns.
     for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
         for gpu in groups[replica % len(groups)]:
-            yield Ask(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
+            yield MemoryDemand(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
 
 
-def _at_once(asks: Sequence[Ask], total: int) -> list[Ask]:
+def _at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
     """Those that hold the GPU together when it is fullest."""
-    alone: dict[str, list[Ask]] = defaultdict(list)
+    alone: dict[str, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         if not ask.shares_gpu:
             alone[ask.who].append(ask)

@@ -10,9 +10,9 @@ from resources.errors import EngineError, HubError
 from resources.vllm.flags import listed_flags, serve_arguments, unknown_flags
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor import mps
-from resources.weights.fetch import Found, examine, free_bytes
+from resources.weights.fetch import CachedFiles, examine, free_bytes
 from resources.weights.pinned import UNREACHABLE, Weights, server_of
-from resources.weights.repository import Listed, ask_hub, cache_folder, is_offline, remembered
+from resources.weights.repository import RepositoryFile, ask_hub, cache_folder, is_offline, remembered
 
 _OWN_COMMAND = ["vllm", "serve"]
 """The command of a server that is installed in this environment."""
@@ -94,7 +94,7 @@ def weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[F
     """The Hub first, then each of the weights, then the disk for what is missing of them."""
     if not pins:
         return
-    lists: dict[Weights, list[Listed]] = {}
+    lists: dict[Weights, list[RepositoryFile]] = {}
     refused: dict[Weights, str] = {}
     for pin in pins if not is_offline() else ():
         try:
@@ -127,7 +127,7 @@ def _hub(said: Sequence[str], cached: bool) -> Finding:
     return problem("hub", reason, do)
 
 
-def _one(pin: Weights, found: Found, listed: bool, refused: str) -> Finding:
+def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Finding:
     check = f"{' and '.join(pin.sections)} weights"
     if refused:
         reason, _, do = refused.partition(": ")

@@ -94,7 +94,7 @@ class ServerHistory:
 
 
 @dataclass
-class Observed:
+class Observations:
     """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
 
     `stolen` is the share of the cores that the host of a virtual machine had other work for. `no_gpu` says why there
@@ -137,7 +137,7 @@ class Observer:
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
-        self.observed = Observed()
+        self.observed = Observations()
         try:
             self.observed.cards = open_cards(names)
         except NoGpuFigures as reason:

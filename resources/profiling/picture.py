@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from resources.gpu.sampler import GIB
-from resources.profiling.observer import Counts, Observed
+from resources.profiling.observer import Counts, Observations
 from resources.profiling.report import RunReport
 from resources.profiling.timeline import Span
 
@@ -70,7 +70,7 @@ def render(title: str, sections: Sequence[Section]) -> str:
 
 
 def section(
-    title: str, run: RunReport, observed: Observed, tables: Sequence[Table], lines: Sequence[str] = ()
+    title: str, run: RunReport, observed: Observations, tables: Sequence[Table], lines: Sequence[str] = ()
 ) -> Section:
     """The picture of a run: its stages with their shards, its servers, and what the cards and the cores did."""
     return Section(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
@@ -82,7 +82,7 @@ def ticks(span: Span) -> list[tuple[float, str]]:
     return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
 
 
-def _lanes(run: RunReport, observed: Observed) -> list[Lane]:
+def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
     span = run.span
     lanes = [Lane(each.stage.name, _stage_bars(each.stage.span, each.stage.shards, span)) for each in run.stages]
     for history in observed.servers.values():

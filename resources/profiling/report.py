@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from resources.profiling.observer import Counts, Observed, ServerHistory
+from resources.profiling.observer import Counts, Observations, ServerHistory
 from resources.profiling.timeline import (
     Span,
     Split,
@@ -144,7 +144,7 @@ class RunReport:
 
 
 def report(
-    span: Span, stages: Sequence[Stage], observed: Observed, server_of: Mapping[str, str] | None = None
+    span: Span, stages: Sequence[Stage], observed: Observations, server_of: Mapping[str, str] | None = None
 ) -> RunReport:
     """The report of a command that lasted for `span`; `server_of` is the key of a stage's server by asset."""
     steps = observed.activity
@@ -169,7 +169,7 @@ def report(
     )
 
 
-def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> StageReport:
+def _stage(stage: Stage, observed: Observations, server: ServerHistory | None) -> StageReport:
     steps, span = observed.activity, stage.span
     server = server or ServerHistory("")
     requests = _growth(server.requests, span)

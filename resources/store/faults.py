@@ -12,7 +12,7 @@ from resources.errors import ConfigError, StorageAway, StoreError
 from resources.files import cannot_write
 from resources.printable import first_line
 
-PATIENCE = 90.0
+RETRY_TIMEOUT_S = 90.0
 """Seconds for which a call is tried again: a storage that is away for a minute costs no shard."""
 _LONGEST_PAUSE = 8.0
 _PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
@@ -34,7 +34,7 @@ _CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "g
 T = TypeVar("T")
 
 
-def passes(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed a little later."""
     if isinstance(error, OSError) and error.errno in _PASSING_NUMBERS:
         return True
@@ -49,7 +49,7 @@ def is_damage(error: Exception) -> bool:
 
     if isinstance(error, OSError):
         # A failed checksum and a broken footer are OSErrors of no number.
-        return type(error) is OSError and error.errno is None and not passes(error)
+        return type(error) is OSError and error.errno is None and not is_transient(error)
     return isinstance(error, pa.ArrowException | UnicodeDecodeError)
 
 
@@ -58,13 +58,13 @@ def is_taken(error: OSError) -> bool:
     return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412")
 
 
-def patiently(call: Callable[[], T], patience: float | None = None) -> T:
+def retry(call: Callable[[], T], patience: float | None = None) -> T:
     """The result of `call`, which is tried again while its fault may pass; then the last fault."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
     again = Retrying(
-        retry=retry_if_exception(passes),
-        stop=stop_after_delay(PATIENCE if patience is None else patience),
+        retry=retry_if_exception(is_transient),
+        stop=stop_after_delay(RETRY_TIMEOUT_S if patience is None else patience),
         wait=wait_random_exponential(multiplier=0.25, max=_LONGEST_PAUSE),
         reraise=True,
     )
@@ -72,7 +72,7 @@ def patiently(call: Callable[[], T], patience: float | None = None) -> T:
 
 
 @contextmanager
-def told(path: str, doing: str) -> Iterator[None]:
+def translate_errors(path: str, doing: str) -> Iterator[None]:
     """Raise `StoreError` for a fault of the storage.
 
     `FileExistsError` is an answer, and so is `FileNotFoundError` but to a write: there is no such bucket then.
@@ -88,9 +88,11 @@ def told(path: str, doing: str) -> Iterator[None]:
             f"{path} cannot be written, there is no such bucket: make it, or correct store.url"
         ) from error
     except Exception as error:
-        if is_damage(error) or not (isinstance(error, OSError | TimeoutError) or passes(error) or _of_client(error)):
+        if is_damage(error) or not (
+            isinstance(error, OSError | TimeoutError) or is_transient(error) or _of_client(error)
+        ):
             raise
-        kind = StorageAway if passes(error) else StoreError
+        kind = StorageAway if is_transient(error) else StoreError
         raise kind(_line(path, doing, error)) from error
 
 
@@ -102,7 +104,7 @@ def _line(path: str, doing: str, error: Exception) -> str:
         )
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return f"{path} cannot be {doing} with these credentials ({_reason(error)}): correct them and run again"
-    if passes(error):
+    if is_transient(error):
         return (
             f"{path} cannot be {doing}, the storage does not answer ({_reason(error)}); what is finished is kept: "
             "run again when it does"

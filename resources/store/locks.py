@@ -122,7 +122,7 @@ def now() -> float:
     return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
-LIVES = 120.0
+LEASE_TTL_S = 120.0
 """Seconds without a beat after which a lock is taken over: more than a storage is away that comes back in a minute."""
 _BEATS = 6
 """Beats in that time."""
@@ -157,7 +157,7 @@ class ObjectLock:
 
     def __init__(self, objects: Objects, folder: str, what: str, lives: float | None = None) -> None:
         self._objects, self._folder, self._what = objects, folder, what
-        lives = LIVES if lives is None else lives
+        lives = LEASE_TTL_S if lives is None else lives
         self._self = _Holder(id=uuid.uuid4().hex, host=socket.gethostname(), pid=os.getpid(), lives=lives)
         self._beaten = self._confirmed = 0.0
         self._lost = self._took_over = self._beats = False

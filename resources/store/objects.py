@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from resources.errors import StoreError
 from resources.parallel import bounded_map
-from resources.store.faults import is_taken, patiently, told
+from resources.store.faults import is_taken, retry, translate_errors
 
 AT_ONCE = 2**18
 """Bytes at the end of a file that come in one request: a small table, or the footer of a large one."""
@@ -269,8 +269,8 @@ class Objects:
     def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
         if self.local:
             return call()
-        with told(path, doing):
-            return patiently(call, patience)
+        with translate_errors(path, doing):
+            return retry(call, patience)
 
 
 def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
@@ -309,8 +309,8 @@ def uploaded(url: str, marker: str) -> Iterator[Path]:
         objects.put(f"{root}/{marker}", _UNDER_WAY)
 
         def send(name: str) -> None:
-            with told(f"{url}/{name}", "written"):
-                patiently(lambda: objects.fs.put_file(str(folder / name), f"{root}/{name}"))
+            with translate_errors(f"{url}/{name}", "written"):
+                retry(lambda: objects.fs.put_file(str(folder / name), f"{root}/{name}"))
 
         for _ in bounded_map(send, (name for name in files if name != marker), _AT_ONCE):
             pass

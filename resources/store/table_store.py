@@ -15,7 +15,7 @@ from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
 from resources.store.append_log import AppendLog, Journal
-from resources.store.faults import is_damage, told
+from resources.store.faults import is_damage, translate_errors
 from resources.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
 from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
@@ -246,7 +246,7 @@ class TableStore:
     def _reading(self, asset: str, shard: str, version: str | None = None, whole: bool = False) -> Iterator[Any]:
         with self._told(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            with told(path, "read"), self._opened(path, whole) as file:
+            with translate_errors(path, "read"), self._opened(path, whole) as file:
                 yield file
 
     def _opened(self, path: str, whole: bool = False) -> Any:

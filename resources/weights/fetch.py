@@ -11,7 +11,7 @@ from resources.errors import HubError
 from resources.files import file_sha256
 from resources.weights.pinned import Weights, called, pinned_weights
 from resources.weights.repository import (
-    Listed,
+    RepositoryFile,
     ask_hub,
     cache_folder,
     is_offline,
@@ -25,7 +25,7 @@ SHA256, _SHA1 = 64, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedFiles:
     """The files of some weights by name: the bytes of whole and of missing ones, and what is wrong with the others.
 
     `begun` are the bytes of files whose fetching was interrupted; it goes on there.
@@ -49,13 +49,15 @@ class Found:
         return sum(self.missing.values())
 
 
-def examine(weights: Weights, listed: Sequence[Listed], step: Callable[[str, int], None] = lambda *_: None) -> Found:
+def examine(
+    weights: Weights, listed: Sequence[RepositoryFile], step: Callable[[str, int], None] = lambda *_: None
+) -> CachedFiles:
     """Compare the cached files with their list: presence, size, hash; reads every byte that is there.
 
     Without a list, the hashes are the names that the cache gave its files. `step(file, bytes)` is told of each.
     """
     folder = snapshot_folder(weights)
-    found = Found(begun=_begun(weights))
+    found = CachedFiles(begun=_begun(weights))
     for file in listed or _by_blobs(folder):
         path = folder / file.path
         if not path.is_file():
@@ -72,7 +74,7 @@ def examine(weights: Weights, listed: Sequence[Listed], step: Callable[[str, int
     return found
 
 
-def remove_damaged(weights: Weights, found: Found) -> None:
+def remove_damaged(weights: Weights, found: CachedFiles) -> None:
     """Delete the damaged files with their blobs: the Hub's client takes every file that is there for whole."""
     for name in found.damaged:
         link = snapshot_folder(weights) / name
@@ -80,7 +82,7 @@ def remove_damaged(weights: Weights, found: Found) -> None:
         link.unlink(missing_ok=True)
 
 
-def _problem(path: Path, file: Listed) -> str | None:
+def _problem(path: Path, file: RepositoryFile) -> str | None:
     size = path.stat().st_size
     if size != file.size:
         return f"{size:,} of {file.size:,} bytes"
@@ -103,13 +105,13 @@ def _git_hash(path: Path) -> str:
     return git_hash(path.read_bytes())
 
 
-def _by_blobs(folder: Path) -> list[Listed]:
+def _by_blobs(folder: Path) -> list[RepositoryFile]:
     """The files of a snapshot as they are."""
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return [Listed(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
+    return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
-def _lacking(folder: Path, found: Found) -> Iterator[str]:
+def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
     """What a checkpoint cannot do without, where nobody lists its files."""
     if "config.json" not in found.whole:
         yield "config.json"
@@ -131,7 +133,7 @@ _LARGEST = 50 * 10**9
 """Bytes of a file that the Hub gives by plain HTTP; its client fetches a larger one in its own way."""
 
 
-def listed_online(weights: Weights) -> list[Listed]:
+def listed_online(weights: Weights) -> list[RepositoryFile]:
     """The files of the weights on the Hub. Raises `HubError`, also when HF_HUB_OFFLINE is set."""
     if is_offline():
         raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
@@ -177,7 +179,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def fetch(weights: Weights, listed: Sequence[Listed], found: Found) -> Found:
+def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
     """Fetch what is missing or damaged, and examine all of it again. Raises `HubError`, one line.
 
     Files that were begun go on where they were interrupted; a damaged one is fetched anew.
@@ -196,14 +198,14 @@ def fetch(weights: Weights, listed: Sequence[Listed], found: Found) -> Found:
     if problems:
         name, problem = next(iter(problems.items()))
         raise HubError(f"{weights}: {name} was fetched and is not whole ({problem}): run `kopub pull` again")
-    return Found({**found.whole, **fetched.whole})
+    return CachedFiles({**found.whole, **fetched.whole})
 
 
 BEGUN = ".begun"
 """End of the name of a blob that is not whole."""
 
 
-def download(weights: Weights, file: Listed) -> None:
+def download(weights: Weights, file: RepositoryFile) -> None:
     """Fetch a file that is known by its SHA-256, unless its blob is there. Raises `HubError`, one line."""
     from filelock import FileLock
     from huggingface_hub import hf_hub_url

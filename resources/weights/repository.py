@@ -14,7 +14,7 @@ _SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RepositoryFile:
     """A file of a repository with its size in bytes.
 
     `hash` is the SHA-256 of a large file (64 hex digits), Git's own of a small one (40), and None where only the
@@ -52,7 +52,7 @@ def snapshot_folder(weights: Weights) -> Path:
     return repository_folder(weights) / "snapshots" / weights.revision
 
 
-def ask_hub(weights: Weights) -> list[Listed]:
+def ask_hub(weights: Weights) -> list[RepositoryFile]:
     """The files that the Hub lists. Raises `HubError`, one line; asks nothing when offline."""
     from huggingface_hub import HfApi
 
@@ -60,11 +60,11 @@ def ask_hub(weights: Weights) -> list[Listed]:
         info = HfApi().model_info(weights.repo, revision=weights.revision, files_metadata=True, timeout=_SECONDS)
     files = info.siblings or []
     return _wanted(
-        Listed(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id) for file in files
+        RepositoryFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id) for file in files
     )
 
 
-def remembered(weights: Weights) -> list[Listed]:
+def remembered(weights: Weights) -> list[RepositoryFile]:
     """The files by the list that the last fetch of all left in the cache; empty where there is none."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
@@ -73,7 +73,7 @@ def remembered(weights: Weights) -> list[Listed]:
         tree = get_cached_repo_tree(weights.repo, revision=weights.revision)
     except CachedRepoTreeNotFoundError:
         return []
-    return _wanted(Listed(file.path, file.size, None) for file in tree)
+    return _wanted(RepositoryFile(file.path, file.size, None) for file in tree)
 
 
 def wanted_patterns(files: Iterable[str]) -> list[str] | None:
@@ -81,7 +81,7 @@ def wanted_patterns(files: Iterable[str]) -> list[str] | None:
     return list(_WANTED) if any(name.endswith(_TENSORS) for name in files) else None
 
 
-def _wanted(listed: Iterable[Listed]) -> list[Listed]:
+def _wanted(listed: Iterable[RepositoryFile]) -> list[RepositoryFile]:
     from huggingface_hub.utils import filter_repo_objects
 
     files = {file.path: file for file in listed}

@@ -30,7 +30,7 @@ from tests.support.sources.pdf_files import sheet, text_pdf, written
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A folder of its own."""
-    monkeypatch.setattr(faults, "PATIENCE", 3.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 3.0)
     yield f"{s3_root}/{uuid.uuid4().hex[:8]}"
     s3.before = s3.after = lambda method, path: None
 
@@ -148,7 +148,7 @@ def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_
     s3.after = lambda method, path: next(parts, None) if method == "GET" and "data-0" in path else None
     assert rows(other) == dict(pages("a_1", "a_2"))
     third = node(tmp_path, "third", url)
-    monkeypatch.setattr(faults, "PATIENCE", 0.2)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     parts = iter([None, *[fault] * 100])
     with pytest.raises(StoreError, match=r"data-0.arrow cannot be read, the storage does not answer") as error:
         rows(third)

@@ -26,9 +26,9 @@ TABLE = pa.table({"page_id": ["a"]})
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A store of its own for each test, whose locks live and whose faults are waited for about a second."""
-    monkeypatch.setattr(object_locks, "LIVES", LIVES)
+    monkeypatch.setattr(object_locks, "LEASE_TTL_S", LIVES)
     monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
-    monkeypatch.setattr(faults, "PATIENCE", 1.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 1.0)
     s3.asked.clear()
     yield f"{s3_root}/{tmp_path.name}"
     s3.before = s3.after = lambda method, path: None

@@ -13,7 +13,7 @@ from rapidfuzz import fuzz
 
 from resources.errors import SourceError
 from resources.evaluation.benchmark import Adapter, Answers, Benchmark, Picture, Question, Reading, Sample, Score, Tools
-from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_json, with_suffix
 from resources.evaluation.scorers.characters import composed, similarity, single_blanks, without_blanks
 from resources.printable import quoted
 
@@ -67,7 +67,7 @@ _DENSE = "HME100k"
 
 def load_ocrbench(folder: Path) -> Benchmark:
     path = next((path for path in with_suffix(folder, ".json") if path.stem.lower().startswith("ocrbench")), None)
-    gathered = Gathered()
+    gathered = SampleCollector()
     if path is not None:
         _load_json(path, folder, gathered)
     elif with_suffix(folder, ".parquet"):
@@ -85,7 +85,7 @@ def load_ocrbench(folder: Path) -> Benchmark:
     return Benchmark(OCRBENCH.name, "v1", OCRBENCH.licence, OCRBENCH.source, gathered.sorted(), gathered.left_out)
 
 
-def _load_json(path: Path, folder: Path, gathered: Gathered) -> None:
+def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
     records = read_json(path)
     if not isinstance(records, list):
         raise SourceError(f"{path} is no list of questions")
@@ -104,7 +104,7 @@ def _load_json(path: Path, folder: Path, gathered: Gathered) -> None:
     gathered.leave_out_pictures(found, named)
 
 
-def _add(gathered: Gathered, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
+def _add(gathered: SampleCollector, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
     given = record.get("answers")
     answers = tuple(
         str(answer) for answer in (given if isinstance(given, list) else [given]) if answer not in (None, "")
@@ -121,7 +121,7 @@ def _add(gathered: Gathered, id: str, picture: Picture | None, record: Mapping[s
 def load_kie(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
         raise SourceError(f"{folder} has no .parquet files of Nanonets' set")
-    gathered = Gathered()
+    gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("annotations",)):
         id = f"row_{row.number}"
         try:

@@ -16,7 +16,7 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json, with_suffix
 from resources.evaluation.benchmarks.tables_and_formulas import paired, plain_table, read_tables, teds_scores
 from resources.evaluation.scorers import characters
 from resources.layout.regions import Task
@@ -63,7 +63,7 @@ def load(folder: Path) -> Benchmark:
     if not isinstance(reference, dict):
         raise SourceError(f"{path} is no object of PDFs")
     found = {file.name: file for file in [*pictures(folder), *with_suffix(folder, ".pdf")]}
-    gathered = Gathered()
+    gathered = SampleCollector()
     unknown: set[str] = set()
     for name, page in reference.items():
         try:

@@ -20,7 +20,7 @@ from resources.evaluation.benchmark import (
     Tools,
 )
 from resources.evaluation.benchmarks.fact_rules import FORMATS, TYPES, check, normalized
-from resources.evaluation.benchmarks.folders import Gathered, page_rows, pictures, read_lines, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, page_rows, pictures, read_lines, with_suffix
 
 METRICS = ("facts", "facts_by_file")
 
@@ -91,7 +91,7 @@ def _load(
     baselines: bool = False,
     adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
 ) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
     seen: set[str] = set()
     files = with_suffix(folder, ".jsonl")

@@ -21,7 +21,7 @@ PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
 
 @dataclass(slots=True)
-class Gathered:
+class SampleCollector:
     """Samples and what was left out, as a folder is read."""
 
     samples: list[Sample] = field(default_factory=list)
@@ -89,7 +89,7 @@ def read_json(path: Path) -> Any:
         raise SourceError(f"{path} is no JSON: {first_line(error)}") from None
 
 
-def read_lines(path: Path, gathered: Gathered) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dict[str, Any]]]:
     """(`file:line`, object) of each line of a JSONL file; lines that hold no object are left out."""
     try:
         lines = path.read_bytes().splitlines()

@@ -25,7 +25,7 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, pictures, read_json
+from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json
 from resources.evaluation.benchmarks.tables_and_formulas import (
     formula_scores,
     paired,
@@ -235,7 +235,7 @@ def _load(
 ) -> Benchmark:
     gold, found = _gold(folder), pictures(folder)
     by_stem = {path.stem: path for path in reversed(found)}
-    gathered = Gathered()
+    gathered = SampleCollector()
     unknown: Counter[str] = Counter()
     named: set[Path] = set()
     for at, page in enumerate(gold):

@@ -19,7 +19,14 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, PageRow, page_rows, parquet_rows, pictures, with_suffix
+from resources.evaluation.benchmarks.folders import (
+    PageRow,
+    SampleCollector,
+    page_rows,
+    parquet_rows,
+    pictures,
+    with_suffix,
+)
 from resources.evaluation.scorers import characters
 from resources.evaluation.scorers.characters import Errors, edit, without_blanks
 from resources.layout.regions import Task
@@ -109,7 +116,7 @@ _FEWEST = 10
 
 def load_kopub(folder: Path) -> Benchmark:
     """Its texts are of the PDFs and of an OCR; a page is gold where both agree. They have no reading order."""
-    gathered = Gathered()
+    gathered = SampleCollector()
     rows = list(page_rows(folder, ("text", "ocr")))
     if not any({"text", "ocr"} <= row.texts.keys() for row in rows):
         raise SourceError(f"{folder} has no file of pages with the columns text and ocr")
@@ -124,7 +131,7 @@ def load_kopub(folder: Path) -> Benchmark:
 
 
 def load_texts(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     rows = list(page_rows(folder, ("text",)))
     for row in rows:
         _add_row(row, gathered)
@@ -141,7 +148,7 @@ def load_texts(folder: Path) -> Benchmark:
     return _benchmark(TEXTS, gathered)
 
 
-def _add_row(row: PageRow, gathered: Gathered) -> None:
+def _add_row(row: PageRow, gathered: SampleCollector) -> None:
     text = row.texts.get("text")
     if text is None:
         gathered.leave_out(row.id, "it is a page without gold")
@@ -150,7 +157,7 @@ def _add_row(row: PageRow, gathered: Gathered) -> None:
         gathered.add(row.id, row.picture, PageText(text), row.document, slices)
 
 
-def _add_file(path: Path, folder: Path, gathered: Gathered) -> None:
+def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
     """A picture with the text file of its name; pages of a folder are of one document."""
     gold = next((file for suffix in (".txt", ".md") if (file := path.with_suffix(suffix)).is_file()), None)
     if gold is None:
@@ -168,7 +175,7 @@ def _add_file(path: Path, folder: Path, gathered: Gathered) -> None:
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:
         raise SourceError(f"{folder} has no PDF")
@@ -205,7 +212,7 @@ def _text_layers(path: Path) -> Iterator[str]:
         document.close()
 
 
-def _benchmark(adapter: Adapter, gathered: Gathered) -> Benchmark:
+def _benchmark(adapter: Adapter, gathered: SampleCollector) -> Benchmark:
     return Benchmark(adapter.name, "1", adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
 
 
@@ -251,7 +258,7 @@ _LINE_REGIONS = (GivenRegion("text", Task.TEXT),)
 def load_lines(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
         raise SourceError(f"{folder} has no .parquet files of lines")
-    gathered = Gathered()
+    gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("text",)):
         if row.number >= _FIRST_LINES:
             break

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from resources.evaluation.benchmark import PageText, Sample, Score
 from resources.evaluation.metrics import ALL, METRICS, Change, Mean, changes, means
-from resources.evaluation.runs.home import Asked
+from resources.evaluation.runs.home import EvaluationRequest
 from resources.evaluation.scoring import ADAPTERS
 from resources.search.scores import ALL as WHOLE
 from resources.search.scores import History, ScoreChange
@@ -146,9 +146,9 @@ class Verdict:
     closed: Sequence[str]
 
 
-def guards(benchmarks: Mapping[str, str], samples: int) -> list[Asked]:
+def guards(benchmarks: Mapping[str, str], samples: int) -> list[EvaluationRequest]:
     """The evaluations of the gates' `benchmarks`, each with the folder of its data; 0 `samples` are all."""
-    return [Asked(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
+    return [EvaluationRequest(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
 
 
 def verdict(store: ShardStore) -> Verdict | None:

@@ -137,7 +137,7 @@ _PAGES_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EvaluationRequest:
     """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
 
     benchmark: str

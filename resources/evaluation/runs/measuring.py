@@ -31,7 +31,7 @@ _PROGRESS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ReadingScores:
     """The table OCR_SCORES in the store, what it was compared with, and whether it was computed just now."""
 
     scores: pa.Table
@@ -50,7 +50,7 @@ def measure(
     accept: bool = False,
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
-) -> Measured:
+) -> ReadingScores:
     """Score what the tables of the shards `keys` say and write the result, unless it is scored already.
 
     A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
@@ -70,7 +70,7 @@ def measure(
     name = HISTORY.scores.name
     compared = store.metadata(name, ALL)["compared"]
     unread = [key for key in keys if key not in measured]
-    return Measured(store.read(name, ALL), inputs, compared, todo, unread)
+    return ReadingScores(store.read(name, ALL), inputs, compared, todo, unread)
 
 
 def kind_of(answers: Sequence[KnownAnswers], cdm: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BoxCounts:
     """Of one page: blocks and regions that count, and how many of them are the same."""
 
     blocks: int
@@ -49,7 +49,7 @@ class Found:
         return 2 * self.same / counted if counted else 1.0
 
 
-def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> Found:
+def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> BoxCounts:
     """Pairs of a block and a region of one kind with an IoU of at least `least`, as many as there can be.
 
     A region that lies on an ignored block, whatever its kind, is left out.
@@ -66,7 +66,7 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
     on_ignored = {
         at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= least).any()
     }
-    return Found(len(blocks), len(regions) - len(on_ignored), len(same))
+    return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
 
 
 def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:

@@ -39,7 +39,7 @@ cut in every run or in none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class TedsScores:
     """TEDS with and without the text of cells, both None where `cut` says why."""
 
     teds: float | None
@@ -68,16 +68,16 @@ class BoundedTeds:
             self._process.communicate()
             self._process = None
 
-    def compare(self, gold: str, text: str) -> Compared:
+    def compare(self, gold: str, text: str) -> TedsScores:
         """Both scores of two tables, each a whole HTML document. Raises `EngineError` if the process dies by itself."""
         pairs = node_pairs(gold, text)
         if pairs > _MOST and gold != text:
-            return Compared(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
+            return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
             return _both(gold, text)
         return self._in_process(gold, text)
 
-    def _in_process(self, gold: str, text: str) -> Compared:
+    def _in_process(self, gold: str, text: str) -> TedsScores:
         process = self._started()
         assert process.stdin is not None
         try:
@@ -86,7 +86,7 @@ class BoundedTeds:
             answer = self._answers.get(timeout=self._seconds)
         except queue.Empty:
             self.close()
-            return Compared(None, None, f"comparing the tables took more than {self._seconds:g} s")
+            return TedsScores(None, None, f"comparing the tables took more than {self._seconds:g} s")
         except OSError as error:
             answer = ""
             reason = str(error)
@@ -95,7 +95,7 @@ class BoundedTeds:
         if not answer:
             self.close()
             raise EngineError(f"the process that compares tables died: {reason}; run the same command again")
-        return Compared(*json.loads(answer))
+        return TedsScores(*json.loads(answer))
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -120,12 +120,12 @@ def _forward(process: "subprocess.Popen[str]", answers: "queue.Queue[str]") -> N
     answers.put("")
 
 
-def _both(gold: str, text: str) -> Compared:
+def _both(gold: str, text: str) -> TedsScores:
     try:
-        return Compared(teds(gold, text), teds(gold, text, structure=True))
+        return TedsScores(teds(gold, text), teds(gold, text, structure=True))
     except ValueError:
         # A span that is no number: the official scripts count such a table as not read.
-        return Compared(0.0, 0.0)
+        return TedsScores(0.0, 0.0)
 
 
 def _serve() -> None:

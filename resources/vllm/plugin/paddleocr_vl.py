@@ -23,7 +23,7 @@ from vllm.model_executor.models.paddleocr_vl import (  # noqa: TID253
 )
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: TID253
 
-from resources.vllm.plugin.host_ahead import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
+from resources.vllm.plugin.pinned_copy import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
 from resources.vllm.plugin.rope import rope
 
 _log = init_logger(f"vllm.{__name__}")

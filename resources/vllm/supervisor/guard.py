@@ -22,7 +22,7 @@ GUARD_SECONDS = 30.0
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-class Guarded:
+class GuardedProcess:
     """A program that ends with the supervisor, however that ends, and takes everything it started along."""
 
     def __init__(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from resources.vllm.supervisor.guard import Guarded
+from resources.vllm.supervisor.guard import GuardedProcess
 from resources.vllm.supervisor.server_state import POLL, ServerFolder
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -31,7 +31,7 @@ class Mps:
         self._folder = folder.path
         self._pipes = folder.path / "mps"
         self._given = environment
-        self._daemon: Guarded | None = None
+        self._daemon: GuardedProcess | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ class Mps:
         self._pipes.mkdir(mode=0o700)
         log = self._folder / "mps.log"
         with log.open("wb") as output:
-            self._daemon = Guarded(self._folder, [program, "-f"], self._environment(), output, kept)
+            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, kept)
         deadline = time.monotonic() + _START_SECONDS
         while not (self._pipes / "control").exists():
             if not self.runs or time.monotonic() > deadline:

@@ -54,4 +54,4 @@ def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int
 
 def _begin(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
-    object_locks.LIVES = LIVES
+    object_locks.LEASE_TTL_S = LIVES
