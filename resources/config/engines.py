@@ -34,7 +34,7 @@ EntryPoints = dict[str, list[EntryPoint]]
 
 
 def find_engines() -> dict[str, EntryPoints]:
-    """The entry points of each section by name. Imports no engine."""
+    """Return the entry points of each section by name. Imports no engine."""
     installed = entry_points()
     found: dict[str, EntryPoints] = {}
     for section in PROTOCOLS:
@@ -46,7 +46,7 @@ def find_engines() -> dict[str, EntryPoints]:
 
 
 def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
-    """The engine of that name. Imports its module, and no other engine's. Raises `ConfigError`."""
+    """Return the engine of that name. Imports its module, and no other engine's. Raises `ConfigError`."""
     points = found[section].get(name) if isinstance(name, str) else None
     if points is None:
         raise ConfigError(_no_such_engine(section, name, found[section]))

@@ -95,7 +95,7 @@ class Location:
 
 
 def locate(environ: Mapping[str, str]) -> Location:
-    """The home and the tables that these environment variables and their profile name. Raises `ConfigError`.
+    """Return the home and the tables that these environment variables and their profile name. Raises `ConfigError`.
 
     Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
     """
@@ -116,7 +116,7 @@ def locate(environ: Mapping[str, str]) -> Location:
 
 
 def _placed(profile: str, section: str, url: str) -> str:
-    """The absolute path, or the URL that a package opens; empty where none is given."""
+    """Return the absolute path, or the URL that a package opens; empty where none is given."""
     try:
         return store_url(url) if url else url
     except ValueError as error:

@@ -28,7 +28,7 @@ _SHARE = 0.92
 """vLLM's own `gpu_memory_utilization`."""
 
 _ROOM = 0.9
-"""Of the memory that a card is sold with, what a driver lists at least."""
+"""Least share of the memory that a card is sold with that a driver lists."""
 _KOREAN = "paddleocr_vl"
 """The reader for Korean: docs/decisions/07-reader-for-korean.md."""
 
@@ -45,12 +45,12 @@ class MemoryDemand:
     """False for a server that has others stopped while it runs."""
 
     def of(self, total: int) -> int:
-        """Bytes of a GPU with `total`."""
+        """Return the bytes of a GPU with `total`."""
         return int(self.share * total) + self.bytes
 
 
 def probe() -> dict[str, Any]:
-    """What torch sees; see `gpu_probe.probe`."""
+    """Return what torch sees; see `gpu_probe.probe`."""
     command = [sys.executable, str(_PROBE)]
     # The modules beside the script are no modules of torch's.
     alone = {**os.environ, "PYTHONSAFEPATH": "1"}
@@ -66,7 +66,7 @@ def probe() -> dict[str, Any]:
 
 
 def visible_gpus(seen: Mapping[str, Any]) -> Finding:
-    """The GPUs, or torch's own reason why there is none with what it means for the driver."""
+    """Return the GPUs, or torch's own reason why there is none with what it means for the driver."""
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
@@ -88,14 +88,14 @@ def visible_gpus(seen: Mapping[str, Any]) -> Finding:
 
 
 def are_used(engines: Mapping[str, Engine]) -> bool:
-    """Whether an engine or a managed server of them works on a GPU of this machine."""
+    """Return whether an engine or a managed server of them works on a GPU of this machine."""
     servers = (server_of(engine) for engine in engines.values())
     of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
 
 
 def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
-    """The largest card of this machine where the engines work on none, and the profile that fits it."""
+    """Return the largest card of this machine where the engines work on none, and the profile that fits it."""
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
@@ -103,7 +103,7 @@ def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
 
 
 def advice(card: GpuCard) -> str:
-    """The profiles that fit a card, in words."""
+    """Return the profiles that fit a card, in words."""
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
         return "no profile is for so little memory (docs/gpu.md)"
@@ -113,7 +113,7 @@ def advice(card: GpuCard) -> str:
 
 
 def fitting_profiles(model: str, memory: int) -> list[Profile]:
-    """The profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
+    """Return the profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
 
     def holds(card: Card) -> bool:
         return memory >= _ROOM * card.memory_gb * 2**30
@@ -130,7 +130,7 @@ def _reads_korean(profile: Profile) -> bool:
 
 
 def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
-    """What the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
+    """Return what the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
     asks = []
     for section, engine in engines.items():
         server = server_of(engine)
@@ -187,7 +187,7 @@ def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[MemoryD
 
 
 def _at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
-    """Those that hold the GPU together when it is fullest."""
+    """Return the demands that hold the GPU together when it is fullest."""
     alone: dict[str, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         if not ask.shares_gpu:

@@ -43,7 +43,7 @@ class Samples:
     queries: Sequence[Query]
 
     def some(self, count: int) -> "Samples":
-        """The first `count` pages and the queries that they answer."""
+        """Return the first `count` pages and the queries that they answer."""
         pages = self.pages[:count]
         ids = {page.page_id for page in pages}
         texts = {page_id: text for page_id, text in self.texts.items() if page_id in ids}
@@ -51,7 +51,7 @@ class Samples:
 
 
 def read_samples() -> Samples:
-    """The twelve pages that come with the project. Raises `SourceError`."""
+    """Return the twelve pages that come with the project. Raises `SourceError`."""
     manifest = Manifest.read(SAMPLES / NAME)
     pages, queries = [], []
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None

@@ -71,13 +71,13 @@ def external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 
 def managed(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
-    """The servers that this platform starts, by section."""
+    """Return the servers that this platform starts, by section."""
     servers = {section: server_of(engine) for section, engine in engines.items()}
     return {section: server for section, server in servers.items() if server is not None and server.mode == "managed"}
 
 
 def installed_release(command: Sequence[str]) -> str | None:
-    """The release of vLLM in this environment, when that is what the command runs."""
+    """Return the release of vLLM in this environment, when that is what the command runs."""
     if list(command) != _OWN_COMMAND:
         return None
     try:
@@ -91,7 +91,7 @@ Step = Callable[[str, int], None]
 
 
 def weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
-    """The Hub first, then each of the weights, then the disk for what is missing of them."""
+    """Yield the Hub first, then each of the weights, then the disk for what is missing of them."""
     if not pins:
         return
     lists: dict[Weights, list[RepositoryFile]] = {}

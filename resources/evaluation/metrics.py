@@ -13,11 +13,11 @@ from resources.search.scores import FEWEST, interval
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`says` is one sentence for a table's legend; values are shares of 1 unless `unit` names something else.
+    """`says` is one sentence for a table's legend.
 
-    A lost reading has the value `worst`. The mean of a `pooled` metric weighs each sample by the size of its score, so
-    a long page counts more; of the others every sample counts the same. A change smaller than `margin` is no loss to a
-    reader.
+    Values are shares of 1 unless `unit` names something else. A lost reading has the value `worst`. The mean of a
+    `pooled` metric weighs each sample by the size of its score, so a long page counts more; of the others every sample
+    counts the same. A change smaller than `margin` is no loss to a reader.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Change:
 
 
 def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
-    """The means of every metric that is scored, by slice, `all` first."""
+    """Return the means of every metric that is scored, by slice, `all` first."""
     known = {sample.id: sample for sample in samples}
     scores = list(scores)
     found = [_whole(score) for score in scores if score.sample is None]
@@ -148,7 +148,7 @@ def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
 
 
 def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Score]) -> list[Change]:
-    """What changed of every metric, by slice, over the samples that have a value in both runs."""
+    """Return what changed of every metric, by slice, over the samples that have a value in both runs."""
     known = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     found = []
@@ -178,7 +178,7 @@ def _slices(sample: Sample) -> Iterator[str]:
 
 
 def _whole(score: Score) -> Mean:
-    """A metric that is taken over the whole benchmark at once."""
+    """Return a metric that is taken over the whole benchmark at once."""
     return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
 
 

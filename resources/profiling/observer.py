@@ -44,7 +44,10 @@ class Cores:
             psutil.cpu_times_percent()
 
     def shares(self) -> CoreShares:
-        """Since the last call. Where the kernel keeps no sums, nothing is known of what was stolen."""
+        """Since the last call.
+
+        Where the kernel keeps no sums, nothing is known of what was stolen.
+        """
         if self._sums:
             times = psutil.cpu_times_percent()
             stolen = getattr(times, "steal", 0.0)
@@ -121,7 +124,7 @@ class Observations:
         return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
 
     def of_card(self, number: int) -> Counts:
-        """The busy share of one card over time."""
+        """Return the busy share of one card over time."""
         return [(at, each[number].busy) for at, each in self.readings.taken]
 
     @property
@@ -131,7 +134,7 @@ class Observations:
 
 
 class Observer:
-    """Fills an `Observed` while it is entered: threads read the cards and the cores, and ask the servers.
+    """Fills `Observations` while it is entered: threads read the cards and the cores, and ask the servers.
 
     `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
     """

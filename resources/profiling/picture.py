@@ -32,7 +32,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of the picture: bars, or a curve as points of a polygon; `most` is the value at its top."""
+    """A row of the picture: bars, or a curve as points of a polygon.
+
+    `most` is the value at its top.
+    """
 
     label: str
     bars: Sequence[Bar] = ()
@@ -61,7 +64,7 @@ class Section:
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The page."""
+    """Return the page."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -72,7 +75,7 @@ def render(title: str, sections: Sequence[Section]) -> str:
 def section(
     title: str, run: RunReport, observed: Observations, tables: Sequence[Table], lines: Sequence[str] = ()
 ) -> Section:
-    """The picture of a run: its stages with their shards, its servers, and what the cards and the cores did."""
+    """Return the picture of a run: its stages with their shards, its servers, and what the cards and the cores did."""
     return Section(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
 
 
@@ -123,7 +126,7 @@ def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
 
 
 def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
-    """An area under the curve of (time, value)."""
+    """Return an area under the curve of (time, value)."""
     inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
     if not inside:
         return Lane(label)

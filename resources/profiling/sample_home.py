@@ -66,7 +66,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
 
 
 def own_environment() -> dict[str, str]:
-    """The environment of this process, with what is imported here in front for the processes it starts."""
+    """Return the environment of this process, with what is imported here in front for the processes it starts."""
     from resources.config.settings import ROOT
 
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

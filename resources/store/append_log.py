@@ -16,7 +16,7 @@ from resources.store.locks import Lock
 from resources.store.objects import Objects
 
 _DIGITS = 20
-"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
+"""Digits of the time in nanoseconds that a part's name begins with, so that names sort by it."""
 
 
 class AppendLog:
@@ -41,7 +41,7 @@ class AppendLog:
         """Names that were there when they were last listed, and those that were added since."""
 
     def names(self) -> list[str]:
-        """All there are, in the order of their names."""
+        """Return all there are, in the order of their names."""
         found = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
         self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
@@ -69,7 +69,10 @@ class AppendLog:
             self._listed.append(name)
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
-        """Add a table after all others that this log has seen; its name. A clock that was set back changes no order."""
+        """Add a table after all others that this log has seen.
+
+        Its name. A clock that was set back changes no order.
+        """
         seen = self.names() if self._listed is None else self._listed
         last = max((int(name[:_DIGITS]) for name in seen if name[:_DIGITS].isdigit()), default=0)
         name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
@@ -115,14 +118,17 @@ class AppendLog:
             lock.confirm()
 
     def read_one(self, name: str) -> pa.Table | None:
-        """The table of a name; None where there is none, or a damaged one, which is set aside."""
+        """Return the table of a name.
+
+        It is None where there is none, or a damaged one, which is set aside.
+        """
         try:
             return self._read(name)
         except FileNotFoundError:
             return None
 
     def seen(self) -> list[str]:
-        """The names that were there when they were last listed, and those that were added since."""
+        """Return the names that were there when they were last listed, and those that were added since."""
         return self.names() if self._listed is None else list(self._listed)
 
     def _read(self, name: str) -> pa.Table | None:
@@ -163,7 +169,10 @@ class Journal:
         self._not_before = 0.0
 
     def rows(self) -> pa.Table:
-        """Everything written so far, oldest first; parts of another schema are of no use and left out."""
+        """Return everything written so far, oldest first.
+
+        Parts of another schema are of no use and left out.
+        """
         return pa.concat_tables([self._schema.empty_table(), *self._written()])
 
     def add(self, row: dict[str, Any]) -> None:
@@ -194,7 +203,10 @@ class Journal:
         self._known = []
 
     def _written(self) -> list[pa.Table]:
-        """The parts on the disk, read once; this journal's own ones are added as it writes them."""
+        """Return the parts on the disk, read once.
+
+        This journal's own ones are added as it writes them.
+        """
         if self._known is None:
             self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
         return self._known

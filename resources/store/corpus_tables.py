@@ -44,7 +44,7 @@ class CorpusTables:
 
     @property
     def of_pages(self) -> tuple[Table, ...]:
-        """Those with a row for each page."""
+        """The tables with a row for each page."""
         return tuple(table for table in self if table.key == self.pages.key)
 
 
@@ -87,7 +87,7 @@ def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = 
 
 
 def _fields(name: str, kind: pa.DataType) -> Iterator[str]:
-    """A column and all fields inside it, by name; a list is what is in it."""
+    """Yield a column and all fields inside it, by name; a list is what is in it."""
     while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     yield name

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same call may succeed a little later."""
+    """Return whether the same call may succeed a little later."""
     if isinstance(error, OSError) and error.errno in _PASSING_NUMBERS:
         return True
     if isinstance(error, TimeoutError | ConnectionError):
@@ -54,12 +54,15 @@ def is_damage(error: Exception) -> bool:
 
 
 def is_taken(error: OSError) -> bool:
-    """Whether a storage refused to create what was there already; Ceph does not say which condition did not hold."""
+    """Return whether a storage refused to create what was there already.
+
+    Ceph does not say which condition did not hold.
+    """
     return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412")
 
 
 def retry(call: Callable[[], T], patience: float | None = None) -> T:
-    """The result of `call`, which is tried again while its fault may pass; then the last fault."""
+    """Return the result of `call`, which is tried again while its fault may pass; then the last fault."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
     again = Retrying(
@@ -121,7 +124,7 @@ def _reason(error: Exception) -> str:
 
 
 def error_code(error: BaseException) -> str | None:
-    """What the storage itself said, where the client's library keeps it."""
+    """Return what the storage itself said, where the client's library keeps it."""
     answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 

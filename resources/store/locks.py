@@ -53,7 +53,10 @@ _changed = threading.Condition()
 
 
 def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
-    """Take the lock of `path`, once no other thread has it. Raises `TableBusy` without `wait`, and `StoreError`."""
+    """Take the lock of `path`, once no other thread has it.
+
+    Raises `TableBusy` without `wait`, and `StoreError`.
+    """
     with _changed:
         while path in _held:
             if not wait:
@@ -78,7 +81,7 @@ def release_lock(path: str) -> None:
 
 
 def find_lock(path: str) -> Lock | None:
-    """The lock of `path`, where this process holds it."""
+    """Return the lock of `path`, where this process holds it."""
     return _held.get(path)
 
 
@@ -89,7 +92,10 @@ def _forget(path: str) -> None:
 
 
 class DiskLock:
-    """A locked file at `path`; `what` it is for. It may be released by another thread."""
+    """A locked file at `path`; `what` it is for.
+
+    It may be released by another thread.
+    """
 
     def __init__(self, path: str, what: str) -> None:
         self._path, self._what = path, what
@@ -127,7 +133,7 @@ LEASE_TTL_S = 120.0
 _BEATS = 6
 """Beats in that time."""
 _OWN_SHARE = 0.8
-"""Of that time, after which a holder without a beat counts itself out: others must not be earlier than it."""
+"""Share of that time after which a holder without a beat counts itself out, before others do."""
 _POLLS = 60
 """Looks of a waiter in that time, and one at least in so many seconds."""
 _LONGEST_POLL = 2.0
@@ -153,7 +159,10 @@ class _Holder(BaseModel):
 
 
 class ObjectLock:
-    """The lock whose objects lie in `folder`; `what` it is for. It may be released by another thread."""
+    """The lock whose objects lie in `folder`; `what` it is for.
+
+    It may be released by another thread.
+    """
 
     def __init__(self, objects: Objects, folder: str, what: str, lives: float | None = None) -> None:
         self._objects, self._folder, self._what = objects, folder, what
@@ -247,7 +256,7 @@ class ObjectLock:
                 since = looked
 
     def _take_over(self, holder: _Holder) -> bool:
-        """Whether it is ours now, and not another waiter's."""
+        """Return whether it is ours now, and not another waiter's."""
         last = holder
         while (after := self._read(self._after(last))) is not None:
             last = after  # it was about to take the lock over, and died
@@ -291,7 +300,7 @@ class ObjectLock:
         return f"{self._folder}/after-{holder.id}"
 
     def _seen(self) -> Mapping[str, Any]:
-        """What lies in the folder, each with what tells it from what was there before."""
+        """Return what lies in the folder, each with what tells it from what was there before."""
         return {str(each["name"]).rpartition("/")[2]: _stamp(each) for each in self._objects.listed(self._folder)}
 
     def _read(self, path: str) -> _Holder | None:

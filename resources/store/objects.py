@@ -27,7 +27,10 @@ _AHEAD = 2**16
 
 
 class ObjectFile(io.RawIOBase):
-    """`size` bytes that `fetch` brings, from one position up to another. The last ones are `known`."""
+    """`size` bytes that `fetch` brings, from one position up to another.
+
+    The last ones are `known`.
+    """
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
         super().__init__()
@@ -71,8 +74,10 @@ class ObjectFile(io.RawIOBase):
 
 
 _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
-"""Of botocore, where fsspec's configuration says nothing else. Whoever asks here asks again: a client that did so too
-would not tell for half an hour that a storage takes requests and answers none."""
+"""Settings of botocore, where fsspec's configuration says nothing else.
+
+Whoever asks here asks again: a client that did so too would not tell for half an hour that a storage takes requests and
+answers none."""
 _SLOWEST = 128 * 1024
 """Bytes a second of a line over which a table is still written."""
 
@@ -109,9 +114,10 @@ def fetched_once() -> Iterator[None]:
 
 
 class Objects:
-    """The files of an fsspec file system; those of a network are asked for until they come, for as long as helps.
+    """The files of an fsspec file system.
 
-    Every method raises `StoreError` when the storage cannot be reached, and `FileNotFoundError` where it says so.
+    Those of a network are asked for until they come, for as long as helps. Every method raises `StoreError` when the
+    storage cannot be reached, and `FileNotFoundError` where it says so.
     """
 
     def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
@@ -119,7 +125,10 @@ class Objects:
 
     @classmethod
     def at(cls, url: str) -> tuple["Objects", str]:
-        """The files below a folder or URL, and its path among them. Nothing is remembered of what was listed."""
+        """Return the files below a folder or URL, and its path among them.
+
+        Nothing is remembered of what was listed.
+        """
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
         return cls(fs), root.rstrip("/")
 
@@ -137,9 +146,10 @@ class Objects:
         self._call(path, "written", lambda: self._write(path, content), patience)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write a file that is not there yet; whether this call did. Of many that try at once one does.
+        """Write a file that is not there yet; whether this call did.
 
-        `content` tells whoever writes it from all others: an answer that was lost on the way is found out by it.
+        Of many that try at once one does. `content` tells whoever writes it from all others: an answer that was lost on
+        the way is found out by it.
         """
 
         def attempt() -> bool:
@@ -180,7 +190,10 @@ class Objects:
         self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
-        """What lies in a folder, with what the storage says of each; nothing where there is no folder."""
+        """Return what lies in a folder, with what the storage says of each.
+
+        Nothing where there is no folder.
+        """
         if not self.local:
             return self._below(folder, "/")
         try:
@@ -189,13 +202,16 @@ class Objects:
             return []
 
     def below(self, folder: str) -> list[str]:
-        """The paths of all files below a folder; none where there is no folder."""
+        """Return the paths of all files below a folder; none where there is no folder."""
         if self.local:
             return list(self.fs.find(folder))
         return [each["name"] for each in self._below(folder, "/")]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Bytes of all files below a folder of an object store, by path; nothing where there is no folder."""
+        """Return the bytes of all files below a folder of an object store, by path.
+
+        Nothing where there is no folder.
+        """
         return {each["name"]: each["size"] for each in self._below(folder, "/")}
 
     def modified(self, path: str) -> datetime:
@@ -209,7 +225,7 @@ class Objects:
         return any(each["name"] == path for each in self._below(path, ""))
 
     def whole(self, path: str) -> bytes:
-        """All bytes of an object, in one request whatever its size. Raises `FileNotFoundError`."""
+        """Return all bytes of an object, in one request whatever its size. Raises `FileNotFoundError`."""
         ends = self._ends()
         if path in ends and ends[path].size == len(ends[path].content):
             return ends[path].content
@@ -218,7 +234,7 @@ class Objects:
         return content
 
     def open(self, path: str) -> Any:
-        """A file to read from. Raises `FileNotFoundError`."""
+        """Return a file to read from. Raises `FileNotFoundError`."""
         if self.local:
             return self.fs.open(path, "rb")
         ends = self._ends()
@@ -250,7 +266,7 @@ class Objects:
         return {} if known is None else known
 
     def _below(self, start: str, end: str) -> list[dict[str, Any]]:
-        """Every object whose path begins with `start` and `end`, in one request for each thousand.
+        """Return every object whose path begins with `start` and `end`, in one request for each thousand.
 
         By the folder above: s3fs asks twice more for a folder that is not there.
         """
@@ -280,7 +296,7 @@ def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
 
 
 def _client(url: str) -> dict[str, Any]:
-    """How the client of a URL is to ask, where that is for us to say."""
+    """Return how the client of a URL is to ask, where that is for us to say."""
     if url.partition("://")[0] not in ("s3", "s3a"):
         return {}
     return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
@@ -292,11 +308,11 @@ _UNDER_WAY = b'{"complete": false}\n'
 
 @contextmanager
 def uploaded(url: str, marker: str) -> Iterator[Path]:
-    """A new folder to write into; what is in it when the context ends without an error lies at `url` then.
+    """A new folder to write into.
 
-    `marker` is the file by which the writer of such folders knows them, and says when one is complete: it is the last
-    that comes, and while others come it says that they do. Raises `StoreError` when anything else lies at the URL, and
-    when the storage does not answer.
+    What is in it when the context ends without an error lies at `url` then. `marker` is the file by which the writer of
+    such folders knows them, and says when one is complete: it is the last that comes, and while others come it says
+    that they do. Raises `StoreError` when anything else lies at the URL, and when the storage does not answer.
     """
     objects, root = Objects.at(url.rstrip("/"))
     before = _below(objects, root)

@@ -70,7 +70,10 @@ def is_setting(name: str) -> bool:
 
 
 def made_with(metadata: Mapping[str, str]) -> MadeWith:
-    """What a table's metadata in the store says of its making; nothing where it has none."""
+    """Return what a table's metadata in the store says of its making.
+
+    Nothing where it has none.
+    """
     own = json.loads(metadata.get(MADE_WITH, "{}"))
     engine = next(iter(own.get("engines", ())), {})
     versions = engine.get("weights", {})
@@ -97,10 +100,11 @@ def lineage_rows(
     made: Mapping[str, Mapping[str, str]],
     ledger: Mapping[str, pa.Table],
 ) -> pa.Table:
-    """`LINEAGE` of one shard. All three are by asset: its table, the metadata of it, and its rows of the ledger.
+    """`LINEAGE` of one shard.
 
-    A table is of pages or, with a column `query_id`, of queries; columns besides the id, state, reason and
-    fingerprint are not looked at. The ledger may hold other rows, and none for what was made before it was kept.
+    All three are by asset: its table, the metadata of it, and its rows of the ledger. A table is of pages or, with a
+    column `query_id`, of queries; columns besides the id, state, reason and fingerprint are not looked at. The ledger
+    may hold other rows, and none for what was made before it was kept.
     """
     rows = [
         row
@@ -132,7 +136,7 @@ def _asset_rows(
 
 
 def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
-    """The run, time and GPU seconds of every row of a ledger by (id, fingerprint); the newest wins."""
+    """Return the run, time and GPU seconds of every row of a ledger by (id, fingerprint); the newest wins."""
     if ledger is None:
         return {}
     entries = ledger.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist()
@@ -182,7 +186,7 @@ _log = logging.getLogger(__name__)
 def known_rows(
     store: TableStore, asset: str, shard: str, schema: pa.Schema, id_column: str, wanted: Collection[tuple[str, str]]
 ) -> pa.Table:
-    """The finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
+    """Return the finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
 
     Of a version without any only those two columns and the state are read; one version at a time is
     in memory. A version of another schema is skipped. Raises `StoreError`.
@@ -205,7 +209,7 @@ def known_rows(
 def _rows(
     store: TableStore, asset: str, shard: str, version: str, id_column: str, missing: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], int]:
-    """Where in a version the `missing` rows are that it holds, finished."""
+    """Return where in a version the `missing` rows are that it holds, finished."""
     keys = store.read(asset, shard, [id_column, "fingerprint", "state"], version)
     return {
         (row[id_column], row["fingerprint"]): at

@@ -48,7 +48,7 @@ class Versions:
         self._folder = folder
 
     def found(self) -> list[str]:
-        """The recipes that are kept, newest first."""
+        """Return the recipes that are kept, newest first."""
         return list(dict.fromkeys(entry.recipe for entry in self._entries()))
 
     def path(self, recipe: str) -> str:

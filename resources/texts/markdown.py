@@ -44,7 +44,7 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
 
 
 def link_target(path: str) -> str:
-    """A link target: in angle brackets when blanks or brackets would end it early."""
+    """Return a link target: in angle brackets when blanks or brackets would end it early."""
     if re.search(r"[\s()<>]", path):
         return "<" + re.sub(r"[<>\\]", lambda match: "\\" + match[0], path) + ">"
     return path
@@ -95,7 +95,7 @@ def formula_markdown(content: str, number: str | None) -> str:
 
 
 def line_markdown(line: str) -> str:
-    """A printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
+    """Return a printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
     bullet = _BULLET.match(line)
     if bullet:
         return "- " + inline_markdown(line[bullet.end() :])
@@ -140,9 +140,9 @@ def _is_unsafe(link: re.Match[str]) -> bool:
 
 
 def page_text(regions: Sequence[RegionText]) -> str:
-    """The text of a page in reading order, without markup; regions a blank line apart.
+    """Return the text of a page in reading order, without markup.
 
-    The cells of a table are a tab apart, its rows a line. Failed regions are left out.
+    Regions a blank line apart. The cells of a table are a tab apart, its rows a line. Failed regions are left out.
     """
     texts = (_text(region).strip() for region in readable(regions))
     return "\n\n".join(text for text in texts if text)

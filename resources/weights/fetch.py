@@ -52,9 +52,10 @@ class CachedFiles:
 def examine(
     weights: Weights, listed: Sequence[RepositoryFile], step: Callable[[str, int], None] = lambda *_: None
 ) -> CachedFiles:
-    """Compare the cached files with their list: presence, size, hash; reads every byte that is there.
+    """Compare the cached files with their list: presence, size, hash.
 
-    Without a list, the hashes are the names that the cache gave its files. `step(file, bytes)` is told of each.
+    Reads every byte that is there. Without a list, the hashes are the names that the cache gave its files. `step(file,
+    bytes)` is told of each.
     """
     folder = snapshot_folder(weights)
     found = CachedFiles(begun=_begun(weights))
@@ -92,27 +93,30 @@ def _problem(path: Path, file: RepositoryFile) -> str | None:
 
 
 def _hash(path: Path, digits: int) -> str | None:
-    """The hash of a file, of the kind that has so many digits; None for another: a copy need not be named by one."""
+    """Return the hash of a file, of the kind that has so many digits.
+
+    It is None for another: a copy need not be named by one.
+    """
     if digits == SHA256:
         return file_sha256(path)
     return _git_hash(path) if digits == _SHA1 else None
 
 
 def _git_hash(path: Path) -> str:
-    """What Git names the contents of a file by."""
+    """Return what Git names the contents of a file by."""
     from huggingface_hub.utils.sha import git_hash
 
     return git_hash(path.read_bytes())
 
 
 def _by_blobs(folder: Path) -> list[RepositoryFile]:
-    """The files of a snapshot as they are."""
+    """Return the files of a snapshot as they are."""
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
 def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
-    """What a checkpoint cannot do without, where nobody lists its files."""
+    """Yield what a checkpoint cannot do without, where nobody lists its files."""
     if "config.json" not in found.whole:
         yield "config.json"
     index = "model.safetensors.index.json"
@@ -128,13 +132,16 @@ def _begun(weights: Weights) -> int:
 
 
 _SPARE = 1.05
-"""Of the bytes that are missing: the cache keeps lists and links beside them."""
+"""Factor on the missing bytes, since the cache keeps lists and links beside them."""
 _LARGEST = 50 * 10**9
 """Bytes of a file that the Hub gives by plain HTTP; its client fetches a larger one in its own way."""
 
 
 def listed_online(weights: Weights) -> list[RepositoryFile]:
-    """The files of the weights on the Hub. Raises `HubError`, also when HF_HUB_OFFLINE is set."""
+    """Return the files of the weights on the Hub.
+
+    Raises `HubError`, also when HF_HUB_OFFLINE is set.
+    """
     if is_offline():
         raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
     return ask_hub(weights)
@@ -152,7 +159,10 @@ def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
 
 
 def cached_snapshot(weights: Weights) -> Path:
-    """The folder of the weights, fetched if they are not in the cache. Raises `HubError`, one line."""
+    """Return the folder of the weights, fetched if they are not in the cache.
+
+    Raises `HubError`, one line.
+    """
     if not _is_cached(weights):
         listed = listed_online(weights)
         fetch(weights, listed, examine(weights, listed))
@@ -180,9 +190,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
-    """Fetch what is missing or damaged, and examine all of it again. Raises `HubError`, one line.
+    """Fetch what is missing or damaged, and examine all of it again.
 
-    Files that were begun go on where they were interrupted; a damaged one is fetched anew.
+    Raises `HubError`, one line. Files that were begun go on where they were interrupted; a damaged one is fetched anew.
     """
     from huggingface_hub import snapshot_download
 
@@ -206,7 +216,10 @@ BEGUN = ".begun"
 
 
 def download(weights: Weights, file: RepositoryFile) -> None:
-    """Fetch a file that is known by its SHA-256, unless its blob is there. Raises `HubError`, one line."""
+    """Fetch a file that is known by its SHA-256, unless its blob is there.
+
+    Raises `HubError`, one line.
+    """
     from filelock import FileLock
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get

@@ -27,33 +27,33 @@ class RepositoryFile:
 
 
 def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE keeps this process from asking the Hub."""
+    """Return whether HF_HUB_OFFLINE keeps this process from asking the Hub."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
 
 
 def cache_folder() -> Path:
-    """The Hub's cache on this machine, which need not be there yet."""
+    """Return the Hub's cache on this machine, which need not be there yet."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
 def repository_folder(weights: Weights) -> Path:
-    """Where the cache keeps a repository: `blobs` by hash, and `snapshots` by commit, which link to them."""
+    """Return where the cache keeps a repository: `blobs` by hash, and `snapshots` by commit, which link to them."""
     from huggingface_hub.file_download import repo_folder_name
 
     return cache_folder() / repo_folder_name(repo_id=weights.repo, repo_type="model")
 
 
 def snapshot_folder(weights: Weights) -> Path:
-    """Where the files of the commit are when they were fetched."""
+    """Return where the files of the commit are when they were fetched."""
     return repository_folder(weights) / "snapshots" / weights.revision
 
 
 def ask_hub(weights: Weights) -> list[RepositoryFile]:
-    """The files that the Hub lists. Raises `HubError`, one line; asks nothing when offline."""
+    """Return the files that the Hub lists. Raises `HubError`, one line; asks nothing when offline."""
     from huggingface_hub import HfApi
 
     with called(weights):
@@ -65,7 +65,7 @@ def ask_hub(weights: Weights) -> list[RepositoryFile]:
 
 
 def remembered(weights: Weights) -> list[RepositoryFile]:
-    """The files by the list that the last fetch of all left in the cache; empty where there is none."""
+    """Return the files by the list that the last fetch of all left in the cache; empty where there is none."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
@@ -77,7 +77,10 @@ def remembered(weights: Weights) -> list[RepositoryFile]:
 
 
 def wanted_patterns(files: Iterable[str]) -> list[str] | None:
-    """The patterns of what is fetched of a repository with these files; None for all of it."""
+    """Return the patterns of what is fetched of a repository with these files.
+
+    It is None for all of it.
+    """
     return list(_WANTED) if any(name.endswith(_TENSORS) for name in files) else None
 
 

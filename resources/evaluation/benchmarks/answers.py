@@ -21,7 +21,7 @@ METRICS = ("answer_recall", "answer_similarity")
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Answers`."""
+    """Score a sample whose gold is `Answers`."""
     assert isinstance(sample.gold, Answers)
     questions = sample.gold.questions
     found = [contains(question, reading.text) for question in questions]
@@ -38,9 +38,10 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def contains(question: Question, text: str) -> bool:
-    """OCRBench's rule: an answer is part of the text, in lower case; runs of blanks count as one.
+    """Return whether an answer is part of the text, in lower case, by OCRBench's rule.
 
-    Answers that are `dense` (its handwritten formulas) are compared with their case and without any blank.
+    Runs of blanks count as one. Answers that are `dense` (its handwritten formulas) are compared with their case and
+    without any blank.
     """
     if question.dense:
         page = without_blanks(text)
@@ -50,7 +51,10 @@ def contains(question: Question, text: str) -> bool:
 
 
 def best_similarity(question: Question, text: str) -> float:
-    """The similarity of the answer and the part of the text most like it, 0 to 1; below one half it is 0."""
+    """Return how similar the answer and the part of the text most like it are.
+
+    The value is from 0 to 1, and 0 below one half.
+    """
     page = single_blanks(text).lower()
     best = 0.0
     for answer in question.answers:
@@ -138,7 +142,7 @@ def load_kie(folder: Path) -> Benchmark:
 
 
 def _fields(annotations: object) -> dict[str, str]:
-    """The fields of a document that have a value, from an object or its JSON."""
+    """Return the fields of a document that have a value, from an object or its JSON."""
     if isinstance(annotations, str):
         annotations = json.loads(annotations)
     if not isinstance(annotations, dict):

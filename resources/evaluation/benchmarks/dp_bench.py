@@ -28,7 +28,7 @@ NO_TEXT = frozenset({"figure", "table", "chart"})
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageElements` with DP-Bench's categories."""
+    """Score a sample whose gold is `PageElements` with DP-Bench's categories."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     gold = _joined(element.text for element in elements if element.category.lower() not in NO_TEXT)
@@ -99,7 +99,10 @@ def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
 
 
 def _box(corners: Sequence[Mapping[str, float]]) -> tuple[float, float, float, float]:
-    """The box around corners, in the unit of the benchmark; nothing is scored by it."""
+    """Return the box around corners, in the unit of the benchmark.
+
+    Nothing is scored by it.
+    """
     if not corners:
         return 0.0, 0.0, 0.0, 0.0
     xs, ys = [corner["x"] for corner in corners], [corner["y"] for corner in corners]

@@ -82,7 +82,7 @@ _COVERED = 0.1
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageElements`: of each kind of block that the page has."""
+    """Score a sample whose gold is `PageElements`, by each kind of block of the page."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
@@ -114,7 +114,10 @@ def whole(read: Sequence[tuple[Sample, Reading]], scores: Sequence[Score]) -> li
 
 
 def gold_blocks(gold: PageElements) -> list[Block]:
-    """The blocks of a page in parts of 1,000; one of an unknown category is ignored."""
+    """Return the blocks of a page in parts of 1,000.
+
+    One of an unknown category is ignored.
+    """
     return [
         Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
         for e in gold.elements
@@ -122,7 +125,7 @@ def gold_blocks(gold: PageElements) -> list[Block]:
 
 
 def region_blocks(regions: Sequence[ReadRegion]) -> list[Block]:
-    """The regions of a page in parts of 1,000, but for those within another."""
+    """Return the regions of a page in parts of 1,000, but for those within another."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
     return [Block(kind, _grid_of(region), region.score) for region, kind in kinds if kind]
 
@@ -153,7 +156,7 @@ def _order_edit(blocks: Sequence[Element], regions: Sequence[ReadRegion]) -> flo
 
 
 def _place(block: Element, regions: Sequence[ReadRegion]) -> int | None:
-    """The place in reading order of the region that covers most of a block."""
+    """Return the place in reading order of the region that covers most of a block."""
     x1, y1, x2, y2 = _grid(block.bbox)
     shared = []
     for region in regions:
@@ -261,7 +264,7 @@ def _load(
 
 
 def _gold(folder: Path) -> Sequence[Page]:
-    """The list of pages: of the JSON files directly in the folder the one that holds such a list."""
+    """Return the list of pages in the JSON files directly in the folder."""
     faults = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -309,7 +312,7 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
 
 
 def _joined(blocks: Sequence[Element], page: Page) -> list[Element]:
-    """The blocks with paragraphs that a column or page cut in two as one, at the place of their first part."""
+    """Join the paragraphs that a column or page cuts in two, at their first part."""
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []
     for relation in related:

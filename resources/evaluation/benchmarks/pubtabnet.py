@@ -65,7 +65,7 @@ def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
 
 
 def table_html(html: Mapping[str, Any]) -> str:
-    """The table of a record: the tokens of its structure with those of its cells put in, in a document of its own.
+    """Return the table of a record as a document, the tokens of its cells put in.
 
     A cell is opened by `<td>`, or by `<td` with spans and `>`. Raises `IndexError` for fewer cells than the structure
     has, `KeyError` and `TypeError` for a record of another form.

@@ -41,7 +41,7 @@ LINE_METRICS = ("cer", "cer_pooled", "cer_blanks", "wer")
 
 
 def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageText`."""
+    """Score a sample whose gold is `PageText`."""
     assert isinstance(sample.gold, PageText)
     gold = plain_text(sample.gold.text) if sample.gold.markdown else sample.gold.text
     text = reading.text
@@ -57,7 +57,7 @@ def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Line`: what was read of the picture, as one line."""
+    """Score a sample whose gold is `Line`, by what was read of the picture as one line."""
     assert isinstance(sample.gold, Line)
     gold, text = sample.gold.text, reading.text or " ".join(region.content or "" for region in reading.regions)
     errors = characters.character_errors(gold, text)
@@ -70,12 +70,15 @@ def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def _rate(sample: Sample, metric: str, errors: Errors) -> Score:
-    """An error rate, at most 1: a page of which far too much was read is as bad as a lost one, and no worse."""
+    """Return an error rate of at most 1, so that no page is worse than a lost one."""
     return Score(sample.id, metric, min(1.0, errors.rate), errors.size)
 
 
 def plain_text(markdown: str) -> str:
-    """The text of a page's markdown, blocks a line apart; pictures and HTML tags are left out, formulas stay."""
+    """Return the text of a page's markdown, one line a block.
+
+    Pictures and HTML tags are left out, formulas stay.
+    """
     return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
 
 
@@ -115,7 +118,10 @@ _FEWEST = 10
 
 
 def load_kopub(folder: Path) -> Benchmark:
-    """Its texts are of the PDFs and of an OCR; a page is gold where both agree. They have no reading order."""
+    """Load SDS KoPub; a page is gold where the texts of the PDF and of an OCR agree.
+
+    Its texts have no reading order.
+    """
     gathered = SampleCollector()
     rows = list(page_rows(folder, ("text", "ocr")))
     if not any({"text", "ocr"} <= row.texts.keys() for row in rows):
@@ -158,7 +164,10 @@ def _add_row(row: PageRow, gathered: SampleCollector) -> None:
 
 
 def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
-    """A picture with the text file of its name; pages of a folder are of one document."""
+    """Add a picture with the text file of its name.
+
+    Pages of a folder are one document.
+    """
     gold = next((file for suffix in (".txt", ".md") if (file := path.with_suffix(suffix)).is_file()), None)
     if gold is None:
         gathered.leave_out(path.name, "it is a picture without gold")

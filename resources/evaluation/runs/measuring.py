@@ -84,7 +84,7 @@ def scored(
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
 ) -> pa.Table:
-    """The scores of every sample, as a table of schema OCR_RUNS."""
+    """Return the scores of every sample, as a table of schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
@@ -128,7 +128,10 @@ _READ = {
 
 
 def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
-    """By shard and asset, the fingerprint of the rows; only of shards that have been read to the end."""
+    """Return the fingerprint of the rows by shard and asset.
+
+    Shards that have not been read to the end are left out.
+    """
     footers = FooterCache(store)
     tables = {asset: footers.tables(asset) for asset in _READ}
     return {
@@ -139,7 +142,10 @@ def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -
 
 
 def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Reading]]:
-    """(page id, reading) of every page of the shards. Raises `StoreError` for tables that do not fit together."""
+    """Yield the id and the reading of every page of the shards.
+
+    Raises `StoreError` for tables that do not fit together.
+    """
     for shard in shards:
         layout, read, texts = ({row["page_id"]: row for row in _table_rows(store, asset, shard)} for asset in _READ)
         for page_id, row in read.items():

@@ -18,8 +18,10 @@ IOU = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A box of a kind. `score` is the detector's; of gold it is not used. `ignored` gold is neither missed nor wrong
-    to find."""
+    """A box of a kind. `score` is the detector's; of gold it is not used.
+
+    `ignored` gold is neither missed nor wrong to find.
+    """
 
     kind: str
     box: BOX
@@ -29,7 +31,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BoxCounts:
-    """Of one page: blocks and regions that count, and how many of them are the same."""
+    """The blocks and regions of one page that count, and how many of them are the same."""
 
     blocks: int
     regions: int

@@ -55,12 +55,12 @@ _COLGROUP = re.compile("<colgroup>.*?</colgroup>")
 
 
 def normalized_text(text: str) -> str:
-    """A paragraph as letters, digits and `_` alone: no blank, no punctuation, inline LaTeX as Unicode."""
+    """Return a paragraph as letters, digits and `_` alone, inline LaTeX as Unicode."""
     return _words(_with_unicode_formulas(composed(text)))
 
 
 def formula_as_text(latex: str) -> str:
-    """A display formula that a prediction has as text: the whole of it as Unicode, then as `normalized_text`."""
+    """Return a display formula that was read as text, as Unicode and then normalized."""
     return _words(_unicode(composed(latex)))
 
 
@@ -78,7 +78,9 @@ def normalized_formula(text: str) -> str:
 
 
 def normalized_table(text: str) -> str:
-    """The tables of an HTML text as one in a document of its own, `th` as `td`; empty where there is none.
+    """Return the tables of an HTML text as one document, `th` as `td`.
+
+    It is empty where there is no table.
 
     Sections and inline tags are unwrapped, attributes but spans dropped, characters NFKC, runs of blanks one.
     """
@@ -112,7 +114,10 @@ class Edits:
 
 
 def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
-    """The edits of one pair; a side of which the normalisation leaves nothing counts as it was before it."""
+    """Return the edits of one pair.
+
+    A side of which normalisation leaves nothing counts as it was before.
+    """
     return Edits.between(normalized_gold or gold, normalized or text)
 
 

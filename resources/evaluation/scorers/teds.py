@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 10_000
 """Node pairs of two tables of a hundred nodes each: less than a tenth of a second."""
 _MOST = 2_250_000
-"""Those of two tables of 1,500 nodes: about half a minute and 300 MB. The limit is by size first, so that a table is
-cut in every run or in none."""
+"""Node pairs of two tables of 1,500 nodes: about half a minute and 300 MB.
+
+The limit is by size first, so that a table is cut in every run or in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ class BoundedTeds:
             self._process = None
 
     def compare(self, gold: str, text: str) -> TedsScores:
-        """Both scores of two tables, each a whole HTML document. Raises `EngineError` if the process dies by itself."""
+        """Both scores of two tables, each a whole HTML document.
+
+        Raises `EngineError` if the process dies by itself.
+        """
         pairs = node_pairs(gold, text)
         if pairs > _MOST and gold != text:
             return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
@@ -139,7 +143,10 @@ _STOPS = "td"
 
 
 class _Node:
-    """A node as apted wants it. `content` are tokens of a `td`, None of all other nodes."""
+    """A node as apted wants it.
+
+    `content` are tokens of a `td`, None of all other nodes.
+    """
 
     __slots__ = ("children", "colspan", "content", "rowspan", "tag")
 
@@ -218,7 +225,10 @@ def node_pairs(gold: str, text: str) -> int:
 
 
 def table_of(document: str) -> "HtmlElement | None":
-    """The first `table` directly in the body; None where there is none, or nothing that can be parsed."""
+    """Return the first `table` directly in the body.
+
+    It is None where there is none, or nothing that can be parsed.
+    """
     from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
 
     if not document.strip():

@@ -43,7 +43,7 @@ def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
 
 
 def is_broken(char: str) -> bool:
-    """Whether a character stands for one that its font could not name."""
+    """Return whether a character stands for one that its font could not name."""
     return char == "\ufffd" or unicodedata.category(char) in _BROKEN
 
 
@@ -92,7 +92,7 @@ def _implausible(text: str) -> Iterator[str]:
 
 
 def _as_page(layer: TextLayer) -> str:
-    """The words with a blank between them, and line ends where the PDF has them."""
+    """Return the words with a blank between them, and line ends where the PDF has them."""
     return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
 
 
@@ -131,7 +131,7 @@ _FEWEST_DIGITS = 4
 _OTHER_SIZE = 1.2
 """A line so many times as high as another one is set in another font."""
 _MARGIN = 0.25
-"""Of a line's height around a sample: glyphs leave their boxes, and readers want paper around them."""
+"""Share of a line's height around a sample: glyphs leave their boxes, and readers want paper around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
 
 
 def _readable(line: Line, scripts: Collection[str]) -> str:
-    """The text of a line that stands upright and is plain enough to be read; empty for another."""
+    """Return the text of a line that stands upright and is plain enough to be read; empty for another."""
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OVERLAP = 0.5
-"""Of the lower of two words' heights that they share where they stand on one line."""
+"""Least share of the lower of two words' heights that they share on one line."""
 _STACKED = 0.6
 """Share of the steps from word to word that lead down where characters stand one above the other."""
 _APART = 0.5
-"""Of a character's size: a gap that is a blank where PDFium gives no blanks, as in vertical writing."""
+"""Share of a character's size from which a gap is a blank, where PDFium gives none."""
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 """Hyphens that are not printed, joiners and marks without a width."""
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
@@ -41,7 +41,7 @@ class Line:
 
 
 def lines_of(words: Sequence[Word]) -> list[Line]:
-    """The lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
+    """Return the lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
 
     Turned lines and vertical writing are turned upright first: their boxes are no places on the page any more.
     """
@@ -100,7 +100,7 @@ def clean(text: str) -> str:
 
 
 def _upright(words: Sequence[Word]) -> list[Word]:
-    """The words with boxes as if their lines ran from left to right, each below the one before."""
+    """Return the words with boxes as if their lines ran from left to right, each below the one before."""
     if not words:
         return []
     down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))
@@ -206,7 +206,7 @@ def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list
 
 
 def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]:
-    """The words that stand in none of the boxes."""
+    """Return the words that stand in none of the boxes."""
     return [layer.words[at] for at in np.flatnonzero(_homes(layer, boxes) < 0)]
 
 
@@ -224,7 +224,10 @@ def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.in
 
 
 def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
-    """Of the squares within the box; those on its edges may hold what stands beside it."""
+    """Return the bare share of the squares within the box.
+
+    Those on its edges may hold what stands beside it.
+    """
     left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
     right, bottom = (int(edge // layer.cell) for edge in box[2:])
     bare = int(layer.bare[top:bottom, left:right].sum())

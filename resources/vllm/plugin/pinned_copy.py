@@ -22,13 +22,13 @@ def positions(grid: Grid, merge: int) -> np.ndarray:
 
 
 def ends(grids: Sequence[Grid]) -> np.ndarray:
-    """Where the sequences of attention begin and end: one for each frame, (frames + 1,)."""
+    """Return where the sequences of attention begin and end: one for each frame, (frames + 1,)."""
     lengths = np.concatenate([np.full(frames, rows * columns) for frames, rows, columns in grids])
     return np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy that the host does not wait for."""
+    """Return a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

@@ -25,7 +25,10 @@ _QUIT_SECONDS = 10.0
 
 
 class Mps:
-    """The control daemon of one server. Several of them may share a GPU; their clients take turns."""
+    """The control daemon of one server. Several of them may share a GPU.
+
+    Their clients take turns.
+    """
 
     def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
         self._folder = folder.path
@@ -52,9 +55,9 @@ class Mps:
         return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
 
     def start(self, kept: Sequence[int]) -> str:
-        """Start it unless it runs, or another one is there to be used; why it cannot be had, else an empty text.
+        """Start it unless it runs, or another one is there to be used.
 
-        The locks `kept` stay held until its last process is gone.
+        Why it cannot be had, else an empty text. The locks `kept` stay held until its last process is gone.
         """
         if self.runs or _PIPES in os.environ or _OF_MACHINE.exists():
             return ""
