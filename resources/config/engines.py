@@ -1,4 +1,4 @@
-"""Engines by section and name: the entry points of the installed packages, this project's among them."""
+"""Engines by section and name, as the entry points of installed packages list them."""
 
 import inspect
 from collections import defaultdict

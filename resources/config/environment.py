@@ -128,7 +128,10 @@ _OF_A_CLUSTER = re.compile(r"KOPUB_(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(T
 
 @dataclass(frozen=True)
 class Environment:
-    """What the environment says: the home as an absolute path, the profile by name or path, and the overrides."""
+    """The home, the profile and the overrides that environment variables name.
+
+    `home` is an absolute path, `profile` a name or a path.
+    """
 
     home: Path
     profile: str

@@ -1,4 +1,7 @@
-"""Where a home and its tables lie: what a command needs that only reads tables. Loads no engine and no Dagster."""
+"""Where a home and its tables lie, for commands that only read tables.
+
+Loads no engine and no Dagster.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +71,7 @@ class _Profile(BaseModel):
 
 @dataclass(frozen=True)
 class Location:
-    """A home, the name of its profile, the folder or URL of its tables, and those of its index where it is shared."""
+    """A home, the name of its profile, and where its tables and index lie."""
 
     home: Path
     profile_name: str
@@ -116,7 +119,7 @@ def locate(environ: Mapping[str, str]) -> Location:
 
 
 def _placed(profile: str, section: str, url: str) -> str:
-    """Return the absolute path, or the URL that a package opens; empty where none is given."""
+    """Return the absolute path, or the URL that a package opens; empty for none."""
     try:
         return store_url(url) if url else url
     except ValueError as error:

@@ -35,7 +35,7 @@ class Card(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile's name, its sections as they are written, and the card that it is for; the `cpu` profile has none."""
+    """A profile's name, its sections as written, and its card; `cpu` has none."""
 
     name: str
     sections: dict[Any, Any]
@@ -57,7 +57,7 @@ _PINS = TypeAdapter(Pins)
 
 
 def find_profile(name: str, said: str = "profile ") -> Profile:
-    """Return the profile of that name or path, or of a card and a reader, as `rtx4090+paddleocr_vl`.
+    """Return the profile of a name or path, or of a card with a reader.
 
     Raises `ConfigError`; where there is no such profile, it begins with `said`.
     """
@@ -152,7 +152,7 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
 
 
 def _with_reader(reader: Mapping[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
-    """Return the profile of a card with another reader, whose server has the size of the one before."""
+    """Return the profile of a card with another reader, whose server keeps its size."""
     there, engine = card.get("recognition"), reader["recognition"]["engine"]
     server = there.get("server") if isinstance(there, dict) else None
     if not isinstance(there, dict) or not isinstance(server, dict):
@@ -195,7 +195,7 @@ _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "trut
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: the standard loader keeps the last of two, in silence."""
+    """A YAML loader that refuses a key that stands twice, where the standard one keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()

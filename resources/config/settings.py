@@ -1,4 +1,4 @@
-"""The one settings loader: a home, a profile and the model pins, and the resources that they make.
+"""The one settings loader: a home, a profile, the model pins, and their resources.
 
 A profile is a YAML file of sections, one for each resource. `engine` names the implementation by an entry point
 and `model` a pin of `models.yaml`; every other key is a field of the engine's class, which is therefore the
@@ -144,7 +144,10 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
 
 
 def written_settings(environ: Mapping[str, str]) -> str:
-    """Return what the profile and the pins say now, as a text that changes with them. Raises `ConfigError`."""
+    """Return the profile and the pins as a text that changes with them.
+
+    Raises `ConfigError`.
+    """
     environment = read_environment(environ, SECTIONS, VALUES)
     return repr((find_profile(environment.profile).sections, read_pins()))
 

@@ -1,4 +1,4 @@
-"""What is wrong with a value of a profile and what a field takes, in words. Pure."""
+"""What a field takes, and what is wrong with a value, in words. Pure."""
 
 import re
 import types
@@ -151,7 +151,7 @@ def is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The type and the metadata of the value at `path` in a value of type `annotation`; Any where none is declared."""
+    """Return the type and the metadata of the value at `path`; Any where none is declared."""
     metadata: tuple[Any, ...] = ()
     for key in path:
         inner = next((option for option in alternatives(annotation) if option is not type(None)), Any)

@@ -1,4 +1,4 @@
-"""Whether torch can use the GPUs, and whether their memory holds what the profile asks for."""
+"""Checks of the GPUs: whether torch can use them and their memory suffices."""
 
 import json
 import os
@@ -35,7 +35,7 @@ _KOREAN = "paddleocr_vl"
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """What one part of a profile takes of one GPU: a share of its memory, and bytes."""
+    """The memory that one part of a profile takes of one GPU."""
 
     who: str
     gpu: int
@@ -66,7 +66,10 @@ def probe() -> dict[str, Any]:
 
 
 def visible_gpus(seen: Mapping[str, Any]) -> Finding:
-    """Return the GPUs, or torch's own reason why there is none with what it means for the driver."""
+    """Return the GPUs, or torch's reason why there is none.
+
+    The reason says what it means for the driver.
+    """
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
@@ -95,7 +98,7 @@ def are_used(engines: Mapping[str, Engine]) -> bool:
 
 
 def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
-    """Return the largest card of this machine where the engines work on none, and the profile that fits it."""
+    """Return the largest card that no engine works on, and the profile that fits it."""
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
@@ -130,7 +133,7 @@ def _reads_korean(profile: Profile) -> bool:
 
 
 def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
-    """Return what the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
+    """Return what servers and engines take, GPU by GPU, of `count` that torch sees."""
     asks = []
     for section, engine in engines.items():
         server = server_of(engine)

@@ -1,4 +1,4 @@
-"""Checks of the machine: what holds for every profile, what vLLM needs of Linux, and what compiles kernels."""
+"""Checks of the machine for every profile, for vLLM, and for the compiler of kernels."""
 
 import os
 import platform
@@ -77,7 +77,7 @@ def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Fi
 
 
 def open_files(limit: int, requests: int) -> Finding:
-    """Return whether a process may open enough files for the `requests` that one client process has in flight."""
+    """Return whether a process may open the files that its `requests` in flight need."""
     wanted = _OPEN_FILES + requests
     if limit >= wanted:
         return ok("open files", f"a process may open {limit:,}")

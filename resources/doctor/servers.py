@@ -1,4 +1,4 @@
-"""Whether model servers could be started, without starting one, and whether their weights are there and whole."""
+"""Checks of model servers, without starting one, and of their weights."""
 
 import importlib.metadata
 import shutil
@@ -19,7 +19,7 @@ _OWN_COMMAND = ["vllm", "serve"]
 
 
 def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """For each managed server that is installed: its release, and whether it knows the flags of the profile."""
+    """Check the release and the flags of each managed server that is installed."""
     known: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed(engines).items():
         check = f"{section} server"
@@ -46,7 +46,7 @@ def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 
 def shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """For each managed server whose replicas are to work on a GPU at the same time: that they can."""
+    """Check that replicas can work on one GPU at the same time."""
     for section, server in managed(engines).items():
         if not server.mps:
             continue
@@ -91,7 +91,7 @@ Step = Callable[[str, int], None]
 
 
 def weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
-    """Yield the Hub first, then each of the weights, then the disk for what is missing of them."""
+    """Check the Hub, each of the weights, and the disk for what is missing."""
     if not pins:
         return
     lists: dict[Weights, list[RepositoryFile]] = {}

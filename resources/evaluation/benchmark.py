@@ -1,4 +1,4 @@
-"""The parts of a benchmark: samples with pictures and known answers, readings, scores, and the adapter that loads it.
+"""The parts of a benchmark: samples, known answers, readings, scores, and the adapter that loads it.
 
 An adapter (`resources/evaluation/benchmarks/`) loads a `Benchmark` from a folder. Its samples are indexed as a corpus
 and read by the assets; the tables say a `Reading` of each; `resources/evaluation/scoring.py` compares the two.
@@ -108,7 +108,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One test of a page in the form of olmOCR-bench: `type` and the fields of its line of JSON, checked."""
+    """One test of a page in the form of olmOCR-bench, with its fields checked."""
 
     id: str
     type: str
@@ -183,7 +183,10 @@ class Picture:
 
 @cache
 def _renderer() -> "Pdfs":
-    """One for the process: it keeps the last PDF open, and pages are read one after another."""
+    """Return the renderer of the process, which keeps the last PDF open.
+
+    Pages are read one after another.
+    """
     from resources.pages.documents.pdf import Pdfs
 
     return Pdfs()
@@ -239,7 +242,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The samples of a folder in the order of their ids, and everything in it that could not be one.
+    """The samples of a folder by their ids, and what in it could not be one.
 
     `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be
     had) are what a publication of the scores must name.

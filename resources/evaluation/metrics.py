@@ -116,7 +116,9 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a metric gained or lost over the samples that two runs have in common, the other run's mean first.
+    """What a metric gained or lost over the samples that two runs have in common.
+
+    `previous` is the mean of the other run.
 
     `low` and `high` are the 95 % interval of the change, paired by sample and drawn by document. `worse` is a change
     to the worse that is significant and at least the metric's margin.
@@ -148,7 +150,7 @@ def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
 
 
 def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Score]) -> list[Change]:
-    """Return what changed of every metric, by slice, over the samples that have a value in both runs."""
+    """Return the changes of every metric by slice, over samples with values in both runs."""
     known = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     found = []
@@ -240,7 +242,7 @@ def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], k
 def _documents(
     metric: Metric, values: Sequence[tuple[float, Score]], known: Mapping[str, Sample]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of values and of what they weigh, by document in the order of the first sample of each.
+    """Sum values and weights by document, in the order of the first sample of each.
 
     Of a pooled metric a sample of size 0 has nothing to count; where that is all there is, each counts once.
     """

@@ -111,7 +111,7 @@ class Scorer:
         ]
 
     def score_all(self, read: Iterable[tuple[Sample, Reading]]) -> Iterator[list[Score]]:
-        """Yield the scores of each sample in its order, and those of the whole benchmark last."""
+        """Yield the scores of each sample in order, those of the whole benchmark last."""
         samples, scores = [], []
         for sample, reading in read:
             scored = self.score(sample, reading)

@@ -1,4 +1,4 @@
-"""Watches this machine while a run goes on: its cards, its cores and its model servers."""
+"""Observes the cards, the cores and the model servers of this machine during a run."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ _SECONDS_OF_PROCESSES = 1.0
 
 
 class CoreShares(NamedTuple):
-    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host of a virtual machine for other work."""
+    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host."""
 
     busy: float
     stolen: float = 0.0
@@ -98,7 +98,7 @@ class ServerHistory:
 
 @dataclass
 class Observations:
-    """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
+    """Readings of the cards, the busy share of the cores over time, and the servers.
 
     `stolen` is the share of the cores that the host of a virtual machine had other work for. `no_gpu` says why there
     are no readings of cards.
@@ -134,7 +134,7 @@ class Observations:
 
 
 class Observer:
-    """Fills `Observations` while it is entered: threads read the cards and the cores, and ask the servers.
+    """Fills `Observations` while it is entered, from threads.
 
     `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
     """

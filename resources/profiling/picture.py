@@ -1,4 +1,4 @@
-"""A run as one HTML file with its timeline, that needs nothing else: no script, no network."""
+"""A run as one HTML file with its timeline, without script or network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def render(title: str, sections: Sequence[Section]) -> str:
 def section(
     title: str, run: RunReport, observed: Observations, tables: Sequence[Table], lines: Sequence[str] = ()
 ) -> Section:
-    """Return the picture of a run: its stages with their shards, its servers, and what the cards and the cores did."""
+    """Return the picture of a run: its stages, shards, servers, cards and cores."""
     return Section(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
 
 
@@ -108,7 +108,7 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
 
 
 def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
-    """One bar for each shard, from the end of the one before to its own, and one for what comes after the last."""
+    """Return one bar for each shard, and one for what comes after the last."""
     bars, begin = [], span.start
     for shard, end in sorted(shards.items(), key=lambda item: item[1]):
         bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))

@@ -1,4 +1,4 @@
-"""A run's stages with where their time went, from what was observed and what Dagster recorded."""
+"""A run's stages and where their time went, from observations and Dagster's record."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The arithmetic of a run's time: when a device worked, where the rest went, and what limits a stage. Pure.
+"""The arithmetic of a run's time: work of devices, the rest, and limits. Pure.
 
 All times are Unix seconds.
 """
@@ -121,7 +121,7 @@ def split(steps: Sequence[Activity], span: Span) -> Split:
 
 
 def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span]:
-    """Return the times of at least `least` seconds in `span` in which nothing was on the device."""
+    """Return the times of at least `least` seconds without work on the device."""
     found: list[Span] = []
     begin = span.start
     for step in within(steps, span):
@@ -135,7 +135,7 @@ def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span
 
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
-    """Return the seconds without work from the last work in `last` to the first in `following`, whichever overlap.
+    """Return the seconds without work between the last work of two spans.
 
     None of them working at all, it is the time from the end of one to the start of the other.
     """
@@ -145,7 +145,7 @@ def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> floa
 
 
 def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> float:
-    """Seconds without work of the gap that `moment`, the end of a shard, lies in or next to; 0 where work goes on.
+    """Return the seconds of the gap that `moment` lies in; 0 where work goes on.
 
     Work for the next shard may begin a little before or after the last one is published, so a gap within two seconds
     counts.

@@ -1,4 +1,4 @@
-"""Append-only logs of small tables, and the journal of rows that are finished while their table is not."""
+"""Append-only logs of small tables, and the journal of finished rows."""
 
 import time
 import uuid
@@ -176,7 +176,7 @@ class Journal:
         return pa.concat_tables([self._schema.empty_table(), *self._written()])
 
     def add(self, row: dict[str, Any]) -> None:
-        """Keep a finished row: at once where rows are slow to make, in batches where they are fast."""
+        """Keep a finished row, at once or in batches, as fast as rows are made."""
         self._waiting.append(row)
         self.flush_due()
 

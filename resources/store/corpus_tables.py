@@ -1,4 +1,4 @@
-"""The tables of the store: each asset's, by what it holds. An asset's name stands here and nowhere else.
+"""The tables of the store by what they hold; assets are named here alone.
 
 An asset writes its table, and search, release and diff read it: the table is what they agree on, so it belongs to
 neither.
@@ -71,7 +71,7 @@ BENCHMARKS = "benchmark_scores"
 
 
 def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = None) -> str | None:
-    """The first of the `wanted` columns that is not stored, or lacks a field that `known` has of it; None for none.
+    """Return the first of the `wanted` columns or their fields that is not stored.
 
     A field of a column is named after it: `regions.origin`.
     """

@@ -1,4 +1,4 @@
-"""Faults of storage that is reached over a network: those that pass are waited out, the others are one line."""
+"""Faults of storage over a network: transient ones are waited out, others are one line."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether Arrow says that the bytes of a file are not what was written, rather than that they cannot be had."""
+    """Return whether Arrow says that the bytes of a file are damaged."""
     import pyarrow as pa
 
     if isinstance(error, OSError):
@@ -62,7 +62,7 @@ def is_taken(error: OSError) -> bool:
 
 
 def retry(call: Callable[[], T], patience: float | None = None) -> T:
-    """Return the result of `call`, which is tried again while its fault may pass; then the last fault."""
+    """Return the result of `call`, tried again while its fault is transient."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
     again = Retrying(
@@ -134,7 +134,10 @@ def _of_client(error: Exception) -> bool:
 
 
 def require_reachable(url: str) -> None:
-    """Raise `ConfigError`, one line, when the store at `url` cannot be opened or listed. A local folder always can."""
+    """Raise `ConfigError` when the store at `url` cannot be opened or listed.
+
+    The error is one line. A local folder always can.
+    """
     try:
         fs, root = fsspec.core.url_to_fs(url)
         if not isinstance(fs, LocalFileSystem):

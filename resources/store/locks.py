@@ -1,4 +1,4 @@
-"""Locks on tables: on a local disk, and on object storage by conditional creates and time that each node measures.
+"""Locks on tables, on a local disk and on object storage.
 
 On a disk the system gives a lock back when its process ends, however that ends. On object storage
 `<folder>/holder` says who has the lock; whoever creates it, has it. Its holder writes `beat-<id>` again and again. A
@@ -124,7 +124,7 @@ _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> float:
-    """Seconds since some moment of the past, the same for all of this machine. No two machines are compared by it."""
+    """Return seconds since some moment of the past, which only this machine compares."""
     return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
@@ -278,7 +278,7 @@ class ObjectLock:
         return True
 
     def _beat(self) -> None:
-        """Write a beat every so often, and see that the lock is still ours, until it is released or lost."""
+        """Write a beat now and then until the lock is released or lost."""
         pause, count = self._self.lives / _BEATS, 0
         while not self._released.wait(pause):
             if self._lost or self._is_late():

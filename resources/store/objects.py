@@ -105,7 +105,7 @@ T = TypeVar("T")
 
 @contextmanager
 def fetched_once() -> Iterator[None]:
-    """Let the end of each file of an object store be fetched once, however often this thread reads it meanwhile."""
+    """Let the end of each object be fetched once, however often this thread reads it."""
     token = _fetched.set({})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Rows of tables in other forms than they are stored: their lineage, figures, and rows of kept versions."""
+"""Rows of tables in other forms: lineage, figures, and rows of kept versions."""
 
 import json
 import logging
@@ -186,7 +186,7 @@ _log = logging.getLogger(__name__)
 def known_rows(
     store: TableStore, asset: str, shard: str, schema: pa.Schema, id_column: str, wanted: Collection[tuple[str, str]]
 ) -> pa.Table:
-    """Return the finished rows of kept versions that are `wanted`, which are (id, fingerprint), each at most once.
+    """Return the finished rows of kept versions that are `wanted`, (id, fingerprint), once each.
 
     Of a version without any only those two columns and the state are read; one version at a time is
     in memory. A version of another schema is skipped. Raises `StoreError`.

@@ -1,4 +1,4 @@
-"""The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
+"""The store: one Parquet table per asset and shard, replaced whole. No Dagster."""
 
 import hashlib
 import io

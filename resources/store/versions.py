@@ -1,4 +1,4 @@
-"""Tables that an upgrade replaced: the last few of each asset and shard, for a comparison or a way back."""
+"""Tables that an upgrade replaced, the last few of each asset and shard."""
 
 import os
 import shutil

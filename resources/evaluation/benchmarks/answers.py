@@ -1,4 +1,4 @@
-"""OCRBench and Nanonets-KIE: whether the answers to questions about a picture are in the text that was read.
+"""OCRBench and Nanonets-KIE: whether the answers to questions are in the text that was read.
 
 The platform reads and does not answer, so the scores are no accuracies of question answering and no ANLS.
 """
@@ -142,7 +142,7 @@ def load_kie(folder: Path) -> Benchmark:
 
 
 def _fields(annotations: object) -> dict[str, str]:
-    """Return the fields of a document that have a value, from an object or its JSON."""
+    """Return the fields of a document, an object or its JSON, that have a value."""
     if isinstance(annotations, str):
         annotations = json.loads(annotations)
     if not isinstance(annotations, dict):

@@ -1,4 +1,4 @@
-"""Facts that must hold of the text that was read of a page, in the form of olmOCR-bench. Pure; rapidfuzz, fuzzysearch.
+"""The rules of olmOCR-bench for facts about the text of a page. Pure.
 
 The rules are those of the benchmark's authors (Apache-2.0, allenai/olmocr); each verdict of their samples comes out
 the same. Formulas (`math`) need a browser that draws them, and are skipped.
@@ -74,7 +74,7 @@ def check(fact: Fact, markdown: str) -> Verdict:
 
 
 def normalized(text: str) -> str:
-    """Return the text without marks of bold and italics, runs of blanks as one, NFC, quotes and dashes in ASCII."""
+    """Return the text in NFC, without emphasis, with single blanks and ASCII quotes and dashes."""
     text = _BREAK.sub(" ", text)
     for mark, kept in _MARKUP:
         text = mark.sub(kept, text)

@@ -1,4 +1,4 @@
-"""Facts about pages, one line of JSON each: olmOCR-bench, and Korean facts of the same form."""
+"""Facts about pages, a line of JSON each: olmOCR-bench and Korean facts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

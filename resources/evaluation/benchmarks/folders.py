@@ -1,4 +1,4 @@
-"""What benchmarks share: pictures, JSON, tables and pages of a folder, and the samples that come of them."""
+"""What benchmarks share: the pictures, JSON, tables and pages of a folder, and samples."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class SampleCollector:
         slices: Mapping[str, str] | None = None,
         regions: tuple[GivenRegion, ...] | None = None,
     ) -> None:
-        """Take a sample, or leave it out: one without a picture, or with an id that cannot be used or is taken.
+        """Take a sample, or leave it out where its picture or id cannot be used.
 
         `document` is that of the sample alone unless it is given.
         """
@@ -155,7 +155,7 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """An image in a Parquet file, as its bytes or as the struct of bytes and path that `datasets` writes."""
+    """An image in a Parquet file: its bytes, or the struct that `datasets` writes."""
 
     path: Path
     column: str

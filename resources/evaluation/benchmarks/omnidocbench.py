@@ -1,4 +1,4 @@
-"""Scores of a page whose blocks are known: text, reading order, tables, formulas and layout. Pure but for the tools.
+"""OmniDocBench and MDPBench: pages whose blocks are known, with all their scores.
 
 The normalisations are OmniDocBench's. Its matching of paragraphs is not: the text of a page is compared as a whole in
 reading order, so these numbers have names of our own and are not comparable with published ones. Official numbers
@@ -146,7 +146,7 @@ def _text_scores(sample: Sample, texts: Sequence[Element], reading: Reading) -> 
 
 
 def _order_edit(blocks: Sequence[Element], regions: Sequence[ReadRegion]) -> float:
-    """Edit distance of the order in which blocks were read; a block that no region covers is missing in it.
+    """Return the edit distance of the reading order; a block that no region covers is missing.
 
     A region that covers several blocks reads them in their order.
     """

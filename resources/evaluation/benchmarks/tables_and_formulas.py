@@ -1,4 +1,4 @@
-"""Scores of the tables and formulas of a sample. Pure but for the processes of the tools."""
+"""Scores of the tables and formulas of a sample. Pure but for the tools."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 
 
 def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[Score]:
-    """`teds` and `teds_s`, means over the tables; skipped with the reason where one of them was cut."""
+    """Return the means of `teds` and `teds_s`, skipped where a table was cut."""
     compared = [teds.compare(gold, text) for gold, text in tables]
     cut = [each.cut for each in compared if each.cut]
     if cut:
@@ -103,7 +103,7 @@ _BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)"
 
 
 def read_tables(reading: Reading) -> list[str]:
-    """Return every `<table>` of the regions in reading order; without regions that have one, of the page's markdown."""
+    """Return every `<table>` of the regions in reading order, else of the markdown."""
     of_regions = [table for region in reading.regions for table in _tables(region.content or "")]
     return of_regions or _tables(reading.markdown)
 

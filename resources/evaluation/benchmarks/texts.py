@@ -1,4 +1,4 @@
-"""Pages and lines whose whole text is known: SDS KoPub, pages of your own, PDFs with text layers, IAM lines."""
+"""Pages and lines with known text: SDS KoPub, your own, PDFs, IAM lines."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -118,7 +118,7 @@ _FEWEST = 10
 
 
 def load_kopub(folder: Path) -> Benchmark:
-    """Load SDS KoPub; a page is gold where the texts of the PDF and of an OCR agree.
+    """Load SDS KoPub; a page is gold where PDF text and OCR agree.
 
     Its texts have no reading order.
     """

@@ -31,7 +31,7 @@ def load(folder: Path) -> Benchmark:
 
 
 def _load_part(path: Path, gathered: SampleCollector) -> None:
-    """Line i of the text file is the formula of picture i of the folder of its name."""
+    """Add the formulas of a text file, line i for picture i of its folder."""
     name = path.stem.lower()
     lines = path.read_text("utf-8", errors="replace").splitlines()
     found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []

@@ -1,4 +1,4 @@
-"""The table of reading scores: means of a run by metric and slice, what changed since another run, and the verdict."""
+"""The table of reading scores: means, changes since another run, and the verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str]
 
 
 def significant_drops(scores: pa.Table) -> list[str]:
-    """Return a sentence for every headline metric that dropped over all samples, of a table OCR_SCORES.
+    """Return a sentence for every headline metric that dropped over all samples.
 
     Of all the intervals of a table some are on the wrong side by chance: only a benchmark's headline closes a gate.
     """
@@ -55,7 +55,10 @@ def significant_drops(scores: pa.Table) -> list[str]:
 
 
 def headline(scores: pa.Table) -> list[Row]:
-    """The rows of the headline metrics over all samples that have a value; an expression of Arrow's loads pandas."""
+    """Return the rows of the headline metrics over all samples that have a value.
+
+    An expression of Arrow would load pandas.
+    """
     rows = scores.to_pylist()
     return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
 
@@ -143,14 +146,14 @@ HISTORY = History(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an evaluation says of its profile: the scores, and what got worse that nobody accepted."""
+    """What an evaluation says of its profile: the scores and the drops nobody accepted."""
 
     scores: pa.Table
     closed: Sequence[str]
 
 
 def guards(benchmarks: Mapping[str, str], samples: int) -> list[EvaluationRequest]:
-    """Return the evaluations of the gates' `benchmarks`, each with the folder of its data; 0 `samples` are all."""
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all."""
     return [EvaluationRequest(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
 
 

@@ -1,4 +1,4 @@
-"""A benchmark as a corpus in a home of its own: its pictures in Arrow files, its known answers beside the manifest."""
+"""The home of a benchmark: its pictures as a corpus, its known answers beside the manifest."""
 
 import json
 import shutil
@@ -114,7 +114,7 @@ def read_gold(path: Path) -> list[KnownAnswers]:
 
 
 def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
-    """Return the benchmark, or its first `limit` samples by the hash of their ids: the same ones every time."""
+    """Return the first `limit` samples by the hash of their ids, always the same."""
     if limit is None or limit >= len(benchmark.samples):
         return benchmark
     taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
@@ -141,14 +141,14 @@ _PAGES_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
+    """A benchmark to be read: its name, its folder, and how many samples of it."""
 
     benchmark: str
     folder: Path
     limit: int | None = None
 
     def home(self, home: Path) -> Path:
-        """Return where it is read, of the platform whose home is `home`: one folder for each of the three."""
+        """Return the folder of this evaluation below the platform's home."""
         source = self.folder.resolve()
         name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
         part = "" if self.limit is None else f"-first-{self.limit}"

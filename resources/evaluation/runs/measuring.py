@@ -1,4 +1,4 @@
-"""Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
+"""Reading scores of the tables, computed once for the same readings, answers and scorers."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,10 @@ _PROGRESS_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReadingScores:
-    """The table OCR_SCORES in the store, what it was compared with, and whether it was computed just now."""
+    """The table OCR_SCORES in the store, and what it was compared with.
+
+    `computed` says whether it was computed just now.
+    """
 
     scores: pa.Table
     inputs: str
@@ -51,7 +54,7 @@ def measure(
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
 ) -> ReadingScores:
-    """Score what the tables of the shards `keys` say and write the result, unless it is scored already.
+    """Score the tables of the shards `keys` and write the result, unless they are scored.
 
     A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
     dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file that needs nothing else: the worst samples first, gold beside reading."""
+"""An evaluation as one HTML file: the worst samples first, gold beside reading."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +101,7 @@ def values_of(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
 
 
 def _badness(values: Mapping[str, Mapping[str, Score]], sample: Sample, headline: Sequence[str]) -> float:
-    """Return how far the headline metrics are from the best, the worst of them; 0 where nothing was scored."""
+    """Return the largest distance of the headline metrics from the best; 0 without scores."""
     of_sample = values.get(sample.id, {})
     known = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
     return max((v if m.lower_is_better else 1 - v for m, v in known if v is not None), default=0.0)
@@ -116,7 +116,7 @@ def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield a sentence for each headline metric on which of two profiles reads better, and whether it is an alarm."""
+    """Yield which of two profiles reads better by each headline metric, and whether to warn."""
     for metric in headline:
         if (change := side.changes.get(metric)) is None:
             continue
@@ -172,7 +172,7 @@ def _worst(
 
 
 def compared(sample: Sample, reading: Reading | None, scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Return a sample for a template: its gold beside what was read, texts and tables marked where they differ."""
+    """Return a sample for a template, gold beside reading, with the differences marked."""
     gold = _gold_text(sample)
     reading = reading or Reading(None, "there is no row of it")
     text = reading.text or reading.markdown
@@ -228,7 +228,7 @@ def _fields(fact: Fact) -> str:
 
 
 def _tables(sample: Sample, reading: Reading) -> list[dict[str, Any]]:
-    """Return the tables of the gold beside those that were read, in their order; a cell that differs is marked."""
+    """Return the tables of the gold beside those that were read, differing cells marked."""
     match sample.gold:
         case TableHtml(html):
             gold = [html]
@@ -246,7 +246,7 @@ def _tables(sample: Sample, reading: Reading) -> list[dict[str, Any]]:
 
 
 def _grid(table: Table) -> list[list[str]]:
-    """Return the texts by row and column; a cell that spans several stands at its upper left corner."""
+    """Return the texts by row and column, a spanning cell at its upper left corner."""
     rows = max((row for row, _ in table.texts), default=-1) + 1
     columns = max((column for _, column in table.texts), default=-1) + 1
     if rows * columns > _CELLS:

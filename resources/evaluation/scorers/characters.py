@@ -1,4 +1,4 @@
-"""How much of a text was read: error rates, edit distances, and scores that ignore order. Pure.
+"""Error rates, edit distances, and scores that ignore the order of a text. Pure.
 
 Every text is composed (NFC) first: Hangul that a file holds as single jamo is the same text.
 """
@@ -77,7 +77,7 @@ def _errors(gold: Sequence[str], text: Sequence[str]) -> Errors:
 
 
 def pooled(errors: Sequence[Errors]) -> float:
-    """Return the errors of all texts by the length of all, so that long texts count more."""
+    """Return the errors of all texts by their whole length, so long texts count more."""
     return Errors(sum(each.count for each in errors), sum(each.size for each in errors)).rate
 
 

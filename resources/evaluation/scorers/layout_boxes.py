@@ -1,4 +1,4 @@
-"""Whether regions are where the blocks of a page are: precision, recall and F1, COCO's mean average precision. Pure."""
+"""Precision, recall and F1 of regions, and COCO's mean average precision. Pure."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BoxCounts:
-    """The blocks and regions of one page that count, and how many of them are the same."""
+    """The blocks and regions of one page that count, and how many are the same."""
 
     blocks: int
     regions: int
@@ -52,7 +52,7 @@ class BoxCounts:
 
 
 def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> BoxCounts:
-    """Pairs of a block and a region of one kind with an IoU of at least `least`, as many as there can be.
+    """Count the pairs of a block and a region of one kind with enough IoU.
 
     A region that lies on an ignored block, whatever its kind, is left out.
     """

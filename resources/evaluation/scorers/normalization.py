@@ -1,4 +1,4 @@
-"""The normalisations of OmniDocBench v1.5, and the three means that it takes of edit distances. Pure.
+"""The normalisations of OmniDocBench v1.5 and its means of edit distances. Pure.
 
 The rules are those of its code of 1 December 2025 (Apache-2.0, opendatalab/OmniDocBench); scores by other rules must
 not be compared with them. Ours differ in one thing: both sides are composed (NFC) first, because single jamo would
@@ -122,7 +122,7 @@ def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
 
 
 def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float | None:
-    """`ALL_page_avg` of (page, edits): the mean over pages of the edits of a page by its lengths.
+    """Return `ALL_page_avg`: the mean over pages of their edits by their lengths.
 
     Pages on which both sides are empty are in no mean; None where all are.
     """

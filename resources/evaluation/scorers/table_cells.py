@@ -50,7 +50,10 @@ class Table:
 
 
 def tables_of(markdown: str, pipes: bool = True) -> list[Table]:
-    """Return the tables of a text: those of rows with `|` where `pipes`, then those in HTML."""
+    """Return the tables of a text, those of `
+
+    ` where `pipes`, then HTML.
+    """
     rows = [*(_pipe_tables(markdown) if pipes else ()), *_html_tables(markdown)]
     return [table for table in map(_table, rows) if table is not None]
 

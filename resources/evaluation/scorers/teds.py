@@ -1,4 +1,4 @@
-"""TEDS: how alike two tables are as trees, by the rules of PubTabNet, within limits of time and memory.
+"""TEDS: how alike two tables are as trees, within limits of time and memory.
 
 Zhong, ShafieiBavani and Jimeno Yepes, Image-based table recognition: data, model, and evaluation, ECCV 2020. What
 decides a score is named here, since implementations that leave one of it out differ by up to 0.05 a table:
@@ -219,7 +219,10 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
 
 
 def node_pairs(gold: str, text: str) -> int:
-    """Nodes of one tree by those of the other: time and memory grow with it. 0 where the score is 0 at once."""
+    """Return the nodes of one tree times those of the other, 0 for no table.
+
+    Time and memory grow with it.
+    """
     wanted, read = table_of(gold), table_of(text)
     return 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
 

@@ -1,4 +1,4 @@
-"""What was computed, by which run and at what cost: an append-only record beside the tables.
+"""The ledger: what was computed, by which run and at what cost; append-only.
 
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """

@@ -1,4 +1,4 @@
-"""What the engines counted in a run: tokens by page, second tries and what they brought, what was left out. Pure."""
+"""What the engines counted in a run: tokens, retries, and what was left out. Pure."""
 
 import json
 from collections import Counter, defaultdict

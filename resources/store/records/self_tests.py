@@ -1,4 +1,4 @@
-"""The results of self-tests, kept in the home: one for each engine and recipe, so that another model needs another."""
+"""The results of self-tests in the home, one for each engine and recipe."""
 
 import json
 from collections.abc import Mapping
