@@ -120,7 +120,7 @@ class ParsedTexts(RowTable):
         wrong = doubtful(made.table)
         if not wrong:
             return {TEXTS_LOOK_RIGHT.name: None}
-        first = "; ".join(f"{page.page_id} {page.doubt:.2f}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
+        first = "; ".join(f"{page.page_id}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
         return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
