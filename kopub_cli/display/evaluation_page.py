@@ -1,13 +1,16 @@
-"""`kopub evaluate --html`: an evaluation as one file to look at."""
+"""`kopub evaluate --html`: an evaluation as one file to look at, and the pictures of pages in such files."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resources.diff.html import Picture
+from resources.errors import SourceError, UndecodableImage
+from resources.pages.corpus import Corpus
+
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
-    from resources.diff.html import Picture
     from resources.evaluation.runs.home import KnownAnswers
     from resources.evaluation.runs.page import Side
 
@@ -43,7 +46,6 @@ def _side(benchmark: str, evaluated: "Evaluated", first: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from kopub_cli.display.page_pictures import picture_of
     from resources.store.corpus_tables import TABLES
 
     pages = {
@@ -56,3 +58,16 @@ def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
         return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
 
     return picture
+
+
+def picture_of(corpus: Corpus, shard: str, page_id: str, row: int, sha256: str | None, most: int) -> Picture | None:
+    """The page at `row` of a shard in at most `most` bytes; None where it cannot be read, or is another one now."""
+    from resources.pages.pixels.drawing import preview
+
+    try:
+        with corpus.reader(shard) as source:
+            image = source.page(page_id, row, sha256).image
+    except (SourceError, UndecodableImage):
+        return None
+    height, width = image.shape[:2]
+    return Picture(preview(image, max_bytes=most), width, height)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Column
 from typer.testing import CliRunner
 
+from kopub_cli.commands import serve
 from kopub_cli.display.console import count, print_table, right, say
-from kopub_cli.machine import serve
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.embedding.hashed.embedder import HashedEmbedder
