@@ -45,7 +45,9 @@ def plan(
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
         out = table_console()
-        _show(shown, out, with_profile(COMMAND))
+        # What was only asked is nowhere yet.
+        first = f"put {' and '.join(changes)} into the profile, then " if changes else ""
+        _show(shown, out, f"{first}{with_profile(COMMAND)}")
         if untested(settings):
             doctor = with_profile("kopub doctor")
             say(out, f"Its GPU engines were never tested on this machine: `{doctor}` reads the samples with them.")

@@ -96,7 +96,7 @@ EVALUATE = (
     ("command", "expected"),
     [
         ("plan", "GPU corpus_image_embeddings current stale perhaps missing regions"),
-        ("plan --set embedding.dim=512", "hf_release stale"),
+        ("plan --set embedding.dim=512", "hf_release stale embedding.dim=512"),
         ("costs --top 5", "s/row corpus_image_embeddings annual-report-2024_1"),
         ("doubts", "annual-report-2024_2 repeats 1"),
         ("diff shard_00", "annual-report-2024_2 damage lost changed added numbers regions"),
