@@ -79,7 +79,7 @@ def known_rows(
     wanted: Collection[Key],
     published: bool = False,
 ) -> pa.Table:
-    """Return the finished rows of kept versions that are `wanted`, each at most once; with `published` of the table too.
+    """Return the finished rows of kept versions that are `wanted`, once each; `published` asks the table too.
 
     Of a version without any only the keys and the state are read; one version at a time is
     in memory. A version of another schema is skipped. Raises `StoreError`.
