@@ -11,6 +11,9 @@ from resources.pages.page import Page
 class LayoutDetector(Engine):
     """Finds the regions of pages."""
 
+    takes_upright: ClassVar[bool] = True
+    """Whether pages are set upright before it sees them."""
+
     @abstractmethod
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         """Yield one `PageLayout` per page, in any order, while taking pages lazily.

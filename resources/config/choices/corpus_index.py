@@ -1,8 +1,9 @@
-"""Where the index of the corpus lies: the section `corpus` of a profile."""
+"""Where the index of the corpus lies, and how its pages are looked at: the section `corpus` of a profile."""
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from resources.config.places import store_url
+from resources.pages.corpus import UPRIGHT, UPRIGHT_FIELD
 from resources.pages.places.corpus_place import CACHE_GB
 
 
@@ -22,6 +23,8 @@ class CorpusIndex(BaseModel):
         description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; those that were "
         "not used for longest are removed for others.",
     )
+
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
 
     @field_validator("url")
     @classmethod
