@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import kopub
-from resources.evaluation.aggregate import ALL as EVERY
 from resources.evaluation.benchmark import Reading, Sample, Score
+from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.metrics import METRICS
-from resources.evaluation.registry import ADAPTERS
-from resources.evaluation.runs.comparison import scores_of
-from resources.evaluation.runs.gold_file import read_gold
-from resources.evaluation.runs.home import EVALUATIONS
+from resources.evaluation.runs.comparison import HISTORY, scores_of
+from resources.evaluation.runs.home import EVALUATIONS, read_gold
 from resources.evaluation.runs.page import asked_of, compared, values_of, worst_first
-from resources.evaluation.runs.run_history import HISTORY
+from resources.evaluation.scoring import ADAPTERS
 from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore

@@ -24,8 +24,7 @@ class Score:
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[Score]:
     """The headline scores of the pages with known answers; none where they are not of the tables as they are."""
-    from resources.evaluation.runs.comparison import headline
-    from resources.evaluation.runs.run_history import HISTORY
+    from resources.evaluation.runs.comparison import HISTORY, headline
     from resources.search.scores import ALL
 
     if not store.has(OCR_SCORES.name, ALL):

@@ -9,11 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from resources.evaluation.adapters.facts import KOREAN, parse
-from resources.evaluation.adapters.texts import TEXTS
-from resources.evaluation.benchmark import Benchmark, Sample
-from resources.evaluation.gold import Fact, Facts, PageText
-from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
+from resources.evaluation.benchmark import Benchmark, Fact, Facts, PageText, Sample
+from resources.evaluation.benchmarks.facts import KOREAN, parse
+from resources.evaluation.benchmarks.texts import TEXTS
+from resources.evaluation.runs.home import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD, SAMPLES
 
 FOLDER = SAMPLES / "gold"

@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from resources.evaluation.aggregate import ALL, means
-from resources.evaluation.benchmark import Reading, Sample
-from resources.evaluation.gold import Element, PageElements
+from resources.evaluation.benchmark import Element, PageElements, Reading, Sample
+from resources.evaluation.metrics import ALL, means
 from resources.evaluation.scoring import MISSING, Scorer
 from resources.layout.tasks import DEFAULT_TASKS
 from resources.recognition.read_regions import ReadRegion

@@ -12,10 +12,9 @@ from kopub_assets.running.launchpad import launchable
 from resources.config.choices.gates import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
-from resources.evaluation.registry import load
-from resources.evaluation.runs.gold_file import KnownAnswers
-from resources.evaluation.runs.home import Asked, prepare
-from resources.evaluation.runs.run_history import HISTORY
+from resources.evaluation.runs.comparison import HISTORY
+from resources.evaluation.runs.home import Asked, KnownAnswers, prepare
+from resources.evaluation.scoring import load
 from resources.layout.given.detector import GivenLayout
 from resources.pages.corpus import Corpus
 from resources.printable import first_line

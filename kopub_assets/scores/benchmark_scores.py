@@ -13,9 +13,7 @@ from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import NOBODY, watched_by, watcher
 from resources.config.settings import Settings
 from resources.errors import KopubError
-from resources.evaluation.runs.comparison import headline, significant_drops
-from resources.evaluation.runs.guards import guards
-from resources.evaluation.runs.run_history import HISTORY
+from resources.evaluation.runs.comparison import HISTORY, guards, headline, significant_drops
 from resources.store.corpus_tables import BENCHMARKS
 
 

@@ -13,9 +13,9 @@ from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
 from resources.config.choices.gates import Gates
 from resources.errors import KopubError
-from resources.evaluation.aggregate import ALL as EVERY
+from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.runs.comparison import significant_drops
-from resources.evaluation.runs.gold_file import KnownAnswers, read_gold
+from resources.evaluation.runs.home import KnownAnswers, read_gold
 from resources.evaluation.runs.measuring import Measured, measure
 from resources.evaluation.scoring import VERSION
 from resources.pages.corpus import Corpus

@@ -8,11 +8,9 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.upgrades.plan import AssetPlan
 from kopub_assets.upgrades.stale_scan import survey
 from resources.config.settings import Settings
-from resources.evaluation.runs.gold_file import read_gold
-from resources.evaluation.runs.guards import guards, verdict
-from resources.evaluation.runs.home import Asked
+from resources.evaluation.runs.comparison import HISTORY, guards, verdict
+from resources.evaluation.runs.home import Asked, read_gold
 from resources.evaluation.runs.measuring import kind_of
-from resources.evaluation.runs.run_history import HISTORY
 from resources.store.footer_cache import FooterCache
 
 _READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING))

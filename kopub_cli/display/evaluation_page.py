@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
     from resources.diff.html import Picture
-    from resources.evaluation.runs.gold_file import KnownAnswers
+    from resources.evaluation.runs.home import KnownAnswers
     from resources.evaluation.runs.page import Side
 
 _PICTURE_BYTES = 60_000
@@ -16,8 +16,8 @@ _PICTURE_BYTES = 60_000
 
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated]", pages: int) -> None:
     """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
-    from resources.evaluation.registry import ADAPTERS
     from resources.evaluation.runs.page import render
+    from resources.evaluation.scoring import ADAPTERS
     from resources.files import replace_bytes
 
     benchmark = known.benchmark
@@ -28,10 +28,10 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated
 
 
 def _side(benchmark: str, evaluated: "Evaluated", first: "Evaluated") -> "Side":
-    from resources.evaluation.aggregate import ALL
+    from resources.evaluation.metrics import ALL
     from resources.evaluation.runs.comparison import changes_between, scores_of
+    from resources.evaluation.runs.measuring import readings
     from resources.evaluation.runs.page import Side
-    from resources.evaluation.runs.readings import readings
 
     settings = evaluated.settings
     found = dict(readings(settings.store, settings.corpus.manifest.keys))

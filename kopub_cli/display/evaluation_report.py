@@ -8,15 +8,14 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.display.console import count, print_table, right, say
-from resources.evaluation.adapter import OWN_PAGES
-from resources.evaluation.aggregate import ALL
+from resources.evaluation.benchmark import OWN_PAGES
+from resources.evaluation.metrics import ALL
 from resources.printable import visible
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
-    from resources.evaluation.aggregate import Change
-    from resources.evaluation.runs.gold_file import KnownAnswers
-    from resources.evaluation.runs.home import Asked
+    from resources.evaluation.metrics import Change
+    from resources.evaluation.runs.home import Asked, KnownAnswers
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""

@@ -92,7 +92,7 @@ def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores
     store = settings.store
     if settings.corpus.gold is None or (found := store.find(OCR_SCORES.name, ALL)) is None:
         return None
-    from resources.evaluation.runs.run_history import HISTORY
+    from resources.evaluation.runs.comparison import HISTORY
 
     scores = found[0]
     if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:

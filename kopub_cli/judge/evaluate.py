@@ -18,8 +18,7 @@ from resources.printable import counted
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
-    from resources.evaluation.runs.gold_file import KnownAnswers
-    from resources.evaluation.runs.home import Asked
+    from resources.evaluation.runs.home import Asked, KnownAnswers
 
 
 def evaluate(
@@ -70,7 +69,7 @@ def evaluate(
 
 
 def _list(as_json: bool) -> None:
-    from resources.evaluation.registry import ADAPTERS
+    from resources.evaluation.scoring import ADAPTERS
 
     if as_json:
         print_json([{"benchmark": name, "says": adapter.says} for name, adapter in ADAPTERS.items()])
@@ -116,10 +115,9 @@ def _evaluated(asked: "Asked", chosen: "Sequence[Settings]", out: Console) -> "t
 
 def _write_predictions(folder: Path, asked: "Asked", evaluated: "Sequence[Evaluated]", out: Console) -> None:
     """Of several profiles each has a folder of its own."""
-    from resources.evaluation.registry import load
     from resources.evaluation.runs.home import first_by_hash
-    from resources.evaluation.runs.predictions import write_predictions
-    from resources.evaluation.runs.readings import readings
+    from resources.evaluation.runs.measuring import readings, write_predictions
+    from resources.evaluation.scoring import load
 
     taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
     for each in evaluated:

@@ -1,8 +1,14 @@
-"""What is measured, by name: its direction, its worst value, and how a mean of it is taken. Pure."""
+"""Metrics by name, their means with intervals, and what changed since another run. Pure; NumPy."""
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import numpy as np
+
+from resources.evaluation.benchmark import Sample, Score
+from resources.search.scores import FEWEST, interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +86,172 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     }
 )
 """Every metric of every benchmark. A name means the same wherever it stands."""
+
+
+ALL = "all"
+"""The slice that every sample is in; the others are named `language: korean`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a metric over the samples of a slice.
+
+    `low` and `high` are the 95 % interval by bootstrap over documents, None of a metric of the whole benchmark and
+    where there is one document. `lost` samples count with the worst value; `without_lost` is the mean of the others.
+    `skipped` samples have no value and are in no mean; where all are, `value` is None and `skipped_reason` says why.
+    """
+
+    metric: str
+    slice: str
+    samples: int
+    documents: int
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    lost: int = 0
+    without_lost: float | None = None
+    skipped: int = 0
+    skipped_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a metric gained or lost over the samples that two runs have in common, the other run's mean first.
+
+    `low` and `high` are the 95 % interval of the change, paired by sample and drawn by document. `worse` is a change
+    to the worse that is significant and at least the metric's margin.
+    """
+
+    metric: str
+    slice: str
+    samples: int
+    documents: int
+    previous: float
+    value: float
+    low: float
+    high: float
+    worse: bool
+
+    @property
+    def change(self) -> float:
+        return self.value - self.previous
+
+
+def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
+    """The means of every metric that is scored, by slice, `all` first."""
+    known = {sample.id: sample for sample in samples}
+    scores = list(scores)
+    found = [_whole(score) for score in scores if score.sample is None]
+    for (metric, slice_), of_slice in _by_slice(known, scores).items():
+        found.append(_mean(METRICS[metric], slice_, of_slice, known))
+    return sorted(found, key=lambda mean: (mean.slice != ALL, mean.slice, list(METRICS).index(mean.metric)))
+
+
+def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Score]) -> list[Change]:
+    """What changed of every metric, by slice, over the samples that have a value in both runs."""
+    known = {sample.id: sample for sample in samples}
+    earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
+    found = []
+    for (metric, slice_), of_slice in _by_slice(known, now).items():
+        pairs = [
+            (earlier[score.sample, metric], score)
+            for score in of_slice
+            if score.value is not None and (score.sample, metric) in earlier
+        ]
+        if pairs:
+            found.append(_change(METRICS[metric], slice_, pairs, known))
+    return sorted(found, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))
+
+
+def _by_slice(known: Mapping[str, Sample], scores: Iterable[Score]) -> dict[tuple[str, str], list[Score]]:
+    slices: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+    for score in scores:
+        if score.sample is not None and score.sample in known:
+            for slice_ in _slices(known[score.sample]):
+                slices[score.metric, slice_].append(score)
+    return slices
+
+
+def _slices(sample: Sample) -> Iterator[str]:
+    yield ALL
+    yield from (f"{name}: {value}" for name, value in sorted(sample.slices.items()) if value)
+
+
+def _whole(score: Score) -> Mean:
+    """A metric that is taken over the whole benchmark at once."""
+    return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
+
+
+def _mean(metric: Metric, slice_: str, scores: Sequence[Score], known: Mapping[str, Sample]) -> Mean:
+    counted = [score for score in scores if score.value is not None]
+    skipped = [score for score in scores if score.value is None]
+    why = Counter(score.skipped_reason for score in skipped).most_common(1)
+    reason = why[0][0] if why else None
+    if not counted:
+        return Mean(metric.name, slice_, 0, 0, None, skipped=len(skipped), skipped_reason=reason)
+    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in counted], known)
+    kept = [score for score in counted if not score.lost]
+    low, high = interval(sums[:, None], sizes)[:, 0] if len(sums) > 1 else (None, None)
+    return Mean(
+        metric.name,
+        slice_,
+        len(counted),
+        len(sums),
+        float(sums.sum() / sizes.sum()),
+        None if low is None else float(low),
+        None if high is None else float(high),
+        lost=len(counted) - len(kept),
+        without_lost=_average(metric, kept, known),
+        skipped=len(skipped),
+        skipped_reason=reason,
+    )
+
+
+def _average(metric: Metric, scores: Sequence[Score], known: Mapping[str, Sample]) -> float | None:
+    if not scores:
+        return None
+    sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in scores], known)
+    return float(sums.sum() / sizes.sum())
+
+
+def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], known: Mapping[str, Sample]) -> Change:
+    scores = [now for _, now in pairs]
+    before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], known)
+    after, _ = _documents(metric, [(now.value or 0.0, now) for now in scores], known)
+    gained = after - before
+    low, high = interval(gained[:, None], sizes)[:, 0]
+    total = sizes.sum()
+    change = gained.sum() / total
+    loss, surely = (change, low > 0) if metric.lower_is_better else (-change, high < 0)
+    enough = np.count_nonzero(gained) >= FEWEST
+    return Change(
+        metric.name,
+        slice_,
+        len(pairs),
+        len(sizes),
+        float(before.sum() / total),
+        float(after.sum() / total),
+        float(low),
+        float(high),
+        worse=bool(enough and surely and loss >= metric.margin),
+    )
+
+
+def _documents(
+    metric: Metric, values: Sequence[tuple[float, Score]], known: Mapping[str, Sample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of values and of what they weigh, by document in the order of the first sample of each.
+
+    Of a pooled metric a sample of size 0 has nothing to count; where that is all there is, each counts once.
+    """
+    pooled = metric.pooled and any(score.size for _, score in values)
+    sums: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    for value, score in values:
+        weight = score.size if pooled else 1.0
+        if not weight:
+            continue
+        document = known[score.sample or ""].document
+        sums[document] = sums.get(document, 0.0) + value * weight
+        sizes[document] = sizes.get(document, 0.0) + weight
+    return np.array(list(sums.values())), np.array(list(sizes.values()))

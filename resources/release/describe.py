@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from resources.config.choices.gates import Gates
 from resources.engine import Engine
+from resources.evaluation.runs.comparison import HISTORY as READING_HISTORY
+from resources.evaluation.runs.comparison import guards, verdict
 from resources.evaluation.runs.comparison import significant_drops as significant_reading_drops
-from resources.evaluation.runs.guards import guards, verdict
-from resources.evaluation.runs.run_history import HISTORY as READING_HISTORY
 from resources.pages.corpus import Corpus
 from resources.release.base import ReleaseDescription
 from resources.release.local import LocalRelease

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from kopub_cli.make.run import run_assets
 from resources.config.choices.gates import Gates
-from resources.evaluation.benchmark import Benchmark, Sample
-from resources.evaluation.gold import PageText
-from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
+from resources.evaluation.benchmark import Benchmark, PageText, Sample
+from resources.evaluation.runs.home import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD
 from resources.release.hub import HubTarget
 from tests.support.benchmarks import TEXT, reader, write_pages

@@ -9,11 +9,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.errors import ConfigError, SourceError
-from resources.evaluation.adapter import OWN_PAGES
-from resources.evaluation.adapters.pubtabnet import table_html
-from resources.evaluation.benchmark import Benchmark
-from resources.evaluation.gold import Answers, Facts, Formula, Line, PageElements, PageText, TableHtml
-from resources.evaluation.registry import ADAPTERS, load
+from resources.evaluation.benchmark import (
+    OWN_PAGES,
+    Answers,
+    Benchmark,
+    Facts,
+    Formula,
+    Line,
+    PageElements,
+    PageText,
+    TableHtml,
+)
+from resources.evaluation.benchmarks.pubtabnet import table_html
+from resources.evaluation.scoring import ADAPTERS, load
 from resources.layout.regions import Task
 
 PNG = b"\x89PNG"

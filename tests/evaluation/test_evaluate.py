@@ -15,15 +15,12 @@ from kopub_cli.main import app
 from resources.code_version import CodeVersion
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError, SourceError
-from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture, Reading, Sample, Score
-from resources.evaluation.gold import Line, PageText
+from resources.evaluation.benchmark import Benchmark, GivenRegion, Line, PageText, Picture, Reading, Sample, Score
 from resources.evaluation.runs import measuring
 from resources.evaluation.runs.comparison import changes_between
-from resources.evaluation.runs.gold_file import KnownAnswers, first_by_hash, read_gold, write_gold
-from resources.evaluation.runs.home import Asked, prepare
+from resources.evaluation.runs.home import Asked, KnownAnswers, first_by_hash, prepare, read_gold, write_gold
+from resources.evaluation.runs.measuring import readings, write_predictions
 from resources.evaluation.runs.page import Side, render
-from resources.evaluation.runs.predictions import write_predictions
-from resources.evaluation.runs.readings import readings
 from resources.layout.given.detector import GivenLayout
 from resources.layout.regions import Task
 from resources.states import State
@@ -123,7 +120,7 @@ def test_the_limit_takes_the_same_samples_each_time_and_the_report_says_so(platf
 
 
 def _benchmark(folder: Path) -> Benchmark:
-    from resources.evaluation.registry import load
+    from resources.evaluation.scoring import load
 
     return load("texts", folder)
 

@@ -9,9 +9,8 @@ import pytest
 
 from kopub_cli.display.score_lines import reading_lines
 from resources.config.choices.gates import Gates
-from resources.evaluation.benchmark import Benchmark, Sample
-from resources.evaluation.gold import PageText
-from resources.evaluation.runs.gold_file import KnownAnswers, read_gold, write_gold
+from resources.evaluation.benchmark import Benchmark, PageText, Sample
+from resources.evaluation.runs.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.harness import Platform, Prepared

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.evaluation.adapters.facts import parse
+from resources.evaluation.benchmarks.fact_rules import check
+from resources.evaluation.benchmarks.facts import parse
 from resources.evaluation.scorers import characters
-from resources.evaluation.scorers.bounded_teds import BoundedTeds
 from resources.evaluation.scorers.cdm import Cdm
-from resources.evaluation.scorers.facts import check
 from resources.evaluation.scorers.layout_boxes import Block, coco_map, find
-from resources.evaluation.scorers.omnidocbench import (
+from resources.evaluation.scorers.normalization import (
     edits,
     normalized_table,
     normalized_text,
@@ -20,7 +19,7 @@ from resources.evaluation.scorers.omnidocbench import (
     sample_mean,
     whole,
 )
-from resources.evaluation.scorers.table_tree import teds
+from resources.evaluation.scorers.teds import BoundedTeds, teds
 from tests.support.installed import imported
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from resources.evaluation.aggregate import ALL, changes, means
-from resources.evaluation.benchmark import Reading, Sample, Score
-from resources.evaluation.gold import (
+from resources.evaluation.benchmark import (
     Answers,
     Element,
     Fact,
@@ -18,14 +16,16 @@ from resources.evaluation.gold import (
     PageElements,
     PageText,
     Question,
+    Reading,
+    Sample,
+    Score,
     TableHtml,
-    from_json,
-    to_json,
+    gold_from_json,
+    gold_to_json,
 )
-from resources.evaluation.metrics import METRICS
-from resources.evaluation.registry import ADAPTERS
+from resources.evaluation.metrics import ALL, METRICS, changes, means
 from resources.evaluation.scorers.cdm import Cdm
-from resources.evaluation.scoring import MISSING, Scorer
+from resources.evaluation.scoring import ADAPTERS, MISSING, Scorer
 from resources.states import State
 from tests.support.readings import reading, region
 
@@ -100,7 +100,7 @@ def test_a_right_reading_has_the_best_value_and_a_lost_one_the_worst(name: str):
 
 @pytest.mark.parametrize("name", GOLD)
 def test_gold_is_the_same_after_it_was_stored(name: str):
-    assert from_json(to_json(GOLD[name])) == GOLD[name]
+    assert gold_from_json(gold_to_json(GOLD[name])) == GOLD[name]
 
 
 def test_a_blank_page_with_empty_gold_is_right_and_a_lost_one_is_not():

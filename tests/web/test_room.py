@@ -23,9 +23,8 @@ from kopub_web.room import Room
 from resources.code_version import CodeVersion
 from resources.config.choices.reading_room import ReadingRoom
 from resources.embedding.hashed.embedder import HashedEmbedder
-from resources.evaluation.benchmark import Benchmark, Sample
-from resources.evaluation.gold import PageText
-from resources.evaluation.runs.gold_file import KnownAnswers, write_gold
+from resources.evaluation.benchmark import Benchmark, PageText, Sample
+from resources.evaluation.runs.home import KnownAnswers, write_gold
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page

@@ -1,18 +1,22 @@
-"""The table of reading scores: means of a run by metric and slice, and what changed since another run. Pure; Arrow."""
+"""The table of reading scores: means of a run by metric and slice, what changed since another run, and the verdict."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.evaluation.aggregate import ALL, Change, Mean, changes, means
-from resources.evaluation.benchmark import Sample, Score
-from resources.evaluation.gold import PageText
-from resources.evaluation.metrics import METRICS
-from resources.evaluation.registry import ADAPTERS
-from resources.search.scores import ScoreChange
-from resources.store.schemas import OCR_SCORES
+from resources.evaluation.benchmark import PageText, Sample, Score
+from resources.evaluation.metrics import ALL, METRICS, Change, Mean, changes, means
+from resources.evaluation.runs.home import Asked
+from resources.evaluation.scoring import ADAPTERS
+from resources.search.scores import ALL as WHOLE
+from resources.search.scores import History, ScoreChange
+from resources.store import schemas
+from resources.store.corpus_tables import OCR_SCORES
+from resources.store.shard_store import ShardStore
 
 Row = Mapping[str, Any]
 _UNKNOWN = PageText("")
@@ -22,7 +26,7 @@ _UNKNOWN = PageText("")
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
     """The table OCR_SCORES of a run, compared sample by sample with `previous` where that has the sample."""
     rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
-    return pa.Table.from_pylist(rows, OCR_SCORES)
+    return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
 def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], Change]:
@@ -119,3 +123,38 @@ def _row(benchmark: str, mean: Mean, change: Change | None, is_headline: bool) -
         "change_high": change.high,
         "dropped": change.worse,
     }
+
+
+HISTORY = History(
+    scores=OCR_SCORES,
+    runs="ocr_runs",
+    members="ocr_samples",
+    member_column="sample",
+    schema=schemas.OCR_RUNS,
+    compare=compare,
+    drops=significant_drops,
+    member="samples",
+)
+"""A run is compared sample by sample, with one that was scored in the same way against the same gold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an evaluation says of its profile: the scores, and what got worse that nobody accepted."""
+
+    scores: pa.Table
+    closed: Sequence[str]
+
+
+def guards(benchmarks: Mapping[str, str], samples: int) -> list[Asked]:
+    """The evaluations of the gates' `benchmarks`, each with the folder of its data; 0 `samples` are all."""
+    return [Asked(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
+
+
+def verdict(store: ShardStore) -> Verdict | None:
+    """Of the scores in the store of an evaluation; None where nothing was scored yet. Raises `StoreError`."""
+    run = HISTORY.latest(store)
+    if run is None or not HISTORY.is_scored(store, run.inputs):
+        return None
+    scores = store.read(OCR_SCORES.name, WHOLE)
+    return Verdict(scores, [] if run.accepted else significant_drops(scores))

@@ -3,17 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from filelock import FileLock
 
 from resources.errors import KopubError, SourceError
-from resources.evaluation.benchmark import Benchmark, Sample, close_pictures
-from resources.evaluation.runs.gold_file import KnownAnswers, first_by_hash, write_gold
+from resources.evaluation.benchmark import Benchmark, LeftOut, Sample, close_pictures, gold_from_json, gold_to_json
 from resources.files import replace_bytes, replace_file
 from resources.fingerprints import canonical_json, fingerprint
 from resources.layout.given.column import REGIONS, TYPE
@@ -22,6 +22,102 @@ from resources.pages.indexing import index
 from resources.printable import first_line
 from resources.store.shard_store import ShardStore
 
+_ABOUT = b"kopub.benchmarks"
+_GOLD_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("sample", pa.string()),
+        ("document", pa.string()),
+        ("slices", pa.map_(pa.string(), pa.string())),
+        ("gold", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswers:
+    """A benchmark without its pictures. `of` samples it has in its folder, of which these were taken."""
+
+    benchmark: Benchmark
+    of: int
+
+    @property
+    def identity(self) -> str:
+        """Fingerprint of what is scored against: the name, the version and the gold of every sample."""
+        benchmark = self.benchmark
+        answers = [
+            [sample.id, sample.document, sorted(sample.slices.items()), gold_to_json(sample.gold)]
+            for sample in benchmark.samples
+        ]
+        return fingerprint([benchmark.name, benchmark.version, answers])
+
+
+def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
+    """Replace the file. Raises `StoreError`."""
+    rows = [
+        {
+            "benchmark": known.benchmark.name,
+            "sample": sample.id,
+            "document": sample.document,
+            "slices": list(sample.slices.items()),
+            "gold": gold_to_json(sample.gold),
+        }
+        for known in answers
+        for sample in known.benchmark.samples
+    ]
+    about = [
+        {
+            "name": known.benchmark.name,
+            "version": known.benchmark.version,
+            "licence": known.benchmark.licence,
+            "source": known.benchmark.source,
+            "of": known.of,
+            "left_out": [[each.what, each.reason] for each in known.benchmark.left_out],
+        }
+        for known in answers
+    ]
+    schema = _GOLD_SCHEMA.with_metadata({_ABOUT: json.dumps(about, ensure_ascii=False).encode()})
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, compression="zstd")
+    replace_bytes(path, sink.getvalue())
+
+
+def read_gold(path: Path) -> list[KnownAnswers]:
+    """Every benchmark of the file, its samples in their order. Raises `SourceError`."""
+    try:
+        table = pq.read_table(path)
+        about = json.loads((table.schema.metadata or {})[_ABOUT])
+        samples: dict[str, list[Sample]] = {each["name"]: [] for each in about}
+        for row in table.to_pylist():
+            known = Sample(row["sample"], row["document"], None, dict(row["slices"]), gold_from_json(row["gold"]))
+            samples[row["benchmark"]].append(known)
+        return [
+            KnownAnswers(
+                Benchmark(
+                    each["name"],
+                    each["version"],
+                    each["licence"],
+                    each["source"],
+                    samples[each["name"]],
+                    tuple(LeftOut(*left_out) for left_out in each["left_out"]),
+                ),
+                each["of"],
+            )
+            for each in about
+        ]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        again = "evaluate the benchmark again"
+        raise SourceError(f"{path} holds no known answers ({first_line(error)}): {again}") from None
+
+
+def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
+    """The benchmark, or its first `limit` samples by the hash of their ids: the same ones every time."""
+    if limit is None or limit >= len(benchmark.samples):
+        return benchmark
+    taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
+    return replace(benchmark, samples=[sample for sample in benchmark.samples if sample.id in taken])
+
+
 EVALUATIONS = "evaluations"
 """Folder of a home with the homes of its evaluations."""
 Progress = Callable[[str], None]
@@ -29,7 +125,7 @@ Progress = Callable[[str], None]
 _SHARD_PAGES = 64
 """So many pictures that a run of hundreds has few shards, and so few that one of them is soon finished."""
 _PAGES, _MADE_FROM = "pages", "pages.json"
-_SCHEMA = pa.schema(
+_PAGES_SCHEMA = pa.schema(
     [
         ("id", pa.string()),
         ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
@@ -138,7 +234,7 @@ def _is_indexed(home: Path, made_from: bytes) -> bool:
 def _write_pages(benchmark: Benchmark, home: Path, given: bool, tell: Progress) -> None:
     (home / _MADE_FROM).unlink(missing_ok=True)
     shutil.rmtree(home / _PAGES, ignore_errors=True)
-    schema = _SCHEMA.append(pa.field(REGIONS, TYPE)) if given else _SCHEMA
+    schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if given else _PAGES_SCHEMA
     samples, done = iter(benchmark.samples), 0
     for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
         replace_file(home / _PAGES / f"pages-{at:04d}.arrow", _writer(shard, benchmark.licence, schema))

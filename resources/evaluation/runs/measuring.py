@@ -1,20 +1,28 @@
 """Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from resources.evaluation.benchmark import Benchmark, Reading, Score
-from resources.evaluation.runs.gold_file import KnownAnswers
-from resources.evaluation.runs.readings import contents, readings
-from resources.evaluation.runs.run_history import HISTORY
+from resources.errors import SourceError
+from resources.evaluation.benchmark import Benchmark, Facts, Reading, Sample, Score
+from resources.evaluation.runs.comparison import HISTORY
+from resources.evaluation.runs.home import KnownAnswers
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import MISSING, VERSION, Scorer
+from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
+from resources.pages.ids import problem_with
+from resources.printable import quoted
+from resources.recognition.read_regions import read_regions
 from resources.search.scores import ALL, Run
+from resources.states import State
+from resources.store.corpus_tables import TABLES
+from resources.store.footer_cache import FooterCache
 from resources.store.schemas import OCR_RUNS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import IsOfCorpus
@@ -88,12 +96,12 @@ def scored(
                 if time.monotonic() - told >= _PROGRESS_SECONDS:
                     told = time.monotonic()
                     log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
-        parts.append(pa.Table.from_pylist(list(_rows(benchmark, scores)), OCR_RUNS))
+        parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
         log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
     return pa.concat_tables(parts)
 
 
-def _rows(benchmark: Benchmark, scores: Iterable[Score]) -> Iterator[dict[str, Any]]:
+def _score_rows(benchmark: Benchmark, scores: Iterable[Score]) -> Iterator[dict[str, Any]]:
     samples = {sample.id: sample for sample in benchmark.samples}
     for each in scores:
         sample = None if each.sample is None else samples[each.sample]
@@ -109,3 +117,76 @@ def _rows(benchmark: Benchmark, scores: Iterable[Score]) -> Iterator[dict[str, A
             "skipped_reason": each.skipped_reason,
             "notes": list(each.notes),
         }
+
+
+_READ = {
+    TABLES.regions.name: ["page_id", "regions", "state", "reason"],
+    TABLES.readings.name: ["page_id", "regions", "markdown", "state", "reason"],
+    TABLES.texts.name: ["page_id", "text", "state", "reason"],
+}
+"""The columns of each asset that decide a score."""
+
+
+def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
+    """By shard and asset, the fingerprint of the rows; only of shards that have been read to the end."""
+    footers = FooterCache(store)
+    tables = {asset: footers.tables(asset) for asset in _READ}
+    return {
+        shard: {asset: found[shard].content for asset, found in tables.items()}
+        for shard in keys
+        if all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
+    }
+
+
+def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Reading]]:
+    """(page id, reading) of every page of the shards. Raises `StoreError` for tables that do not fit together."""
+    for shard in shards:
+        layout, read, texts = ({row["page_id"]: row for row in _table_rows(store, asset, shard)} for asset in _READ)
+        for page_id, row in read.items():
+            yield page_id, _reading(page_id, layout.get(page_id), row, texts.get(page_id))
+
+
+def _table_rows(store: ShardStore, asset: str, shard: str) -> list[dict]:
+    return store.read(asset, shard, _READ[asset]).to_pylist()
+
+
+def _reading(page_id: str, layout: Mapping | None, read: Mapping, parsed: Mapping | None) -> Reading:
+    if layout is None or parsed is None:
+        return Reading(None, "its tables do not hold the same pages")
+    return Reading(
+        state=State(read["state"]),
+        reason=read["reason"],
+        markdown=read["markdown"] or "",
+        text=parsed["text"] or "",
+        regions=read_regions(page_id, layout["regions"], read["regions"]),
+    )
+
+
+def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str, Reading]) -> int:
+    """Write `folder`/<stem>.md for each sample, and return how many.
+
+    The stem is that of the picture, as OmniDocBench has it; of facts it is `<pdf>_pg<page>_repeat1`, as olmOCR-bench
+    has it. A sample that was not read has an empty file: the scripts leave a missing one out of their means. Raises
+    `SourceError` for two samples of one name and a name that is none, `StoreError`.
+    """
+    names: dict[str, str] = {}
+    for sample in benchmark.samples:
+        name = _stem(sample)
+        if (problem := problem_with(name)) is not None:
+            raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
+        if other := names.get(name):
+            raise SourceError(f"{quoted(other)} and {quoted(sample.id)} would both be {name}.md: rename a picture")
+        names[name] = sample.id
+    for name, sample_id in names.items():
+        reading = readings.get(sample_id)
+        replace_bytes(folder / f"{name}.md", (reading.markdown if reading else "").encode())
+    return len(names)
+
+
+def _stem(sample: Sample) -> str:
+    picture = sample.picture
+    if picture is None or picture.load is not None:
+        return sample.id
+    if isinstance(sample.gold, Facts):
+        return f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
+    return picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"

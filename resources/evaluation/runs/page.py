@@ -6,10 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from resources.diff.html import Picture, marked, rendered
-from resources.evaluation.aggregate import Change
-from resources.evaluation.benchmark import Benchmark, Reading, Sample, Score
-from resources.evaluation.gold import Answers, Fact, Facts, Formula, Line, PageElements, PageText, TableHtml
-from resources.evaluation.metrics import METRICS
+from resources.evaluation.benchmark import (
+    Answers,
+    Benchmark,
+    Fact,
+    Facts,
+    Formula,
+    Line,
+    PageElements,
+    PageText,
+    Reading,
+    Sample,
+    Score,
+    TableHtml,
+)
+from resources.evaluation.metrics import METRICS, Change
 from resources.evaluation.scorers.table_cells import Table, tables_of
 from resources.printable import counted, visible
 from resources.search.scores import FEWEST

@@ -1,19 +1,58 @@
 """Facts about pages, one line of JSON each: olmOCR-bench, and Korean facts of the same form."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import OWN_PAGES, Adapter
-from resources.evaluation.adapters.folders import Gathered, pictures, read_lines, with_suffix
-from resources.evaluation.adapters.page_files import page_rows
-from resources.evaluation.benchmark import Benchmark, Picture
-from resources.evaluation.gold import Fact, Facts
-from resources.evaluation.sample_scores import facts as fact_scores
-from resources.evaluation.scorers.facts import FORMATS, TYPES, normalized
+from resources.evaluation.benchmark import (
+    OWN_PAGES,
+    Adapter,
+    Benchmark,
+    Fact,
+    Facts,
+    Picture,
+    Reading,
+    Sample,
+    Score,
+    Tools,
+)
+from resources.evaluation.benchmarks.fact_rules import FORMATS, TYPES, check, normalized
+from resources.evaluation.benchmarks.folders import Gathered, page_rows, pictures, read_lines, with_suffix
+
+METRICS = ("facts", "facts_by_file")
+
+
+def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+    """Of a sample whose gold is `Facts`.
+
+    Facts that cannot be told here are in no share; a page of such facts alone is skipped.
+    """
+    assert isinstance(sample.gold, Facts)
+    verdicts = [(fact, check(fact, reading.markdown)) for fact in sample.gold.facts]
+    told = [(fact, verdict) for fact, verdict in verdicts if verdict.holds is not None]
+    if not told:
+        return [Score(sample.id, "facts", None, len(verdicts), verdicts[0][1].why)]
+    broken = tuple(f"{fact.id}: {verdict.why}" for fact, verdict in told if not verdict.holds)
+    return [Score(sample.id, "facts", 1 - len(broken) / len(told), len(told), notes=broken)]
+
+
+def whole(read: Sequence[tuple[Sample, Reading]], scores: Sequence[Score]) -> list[Score]:
+    """`facts_by_file`: olmOCR-bench's own mean, in which each of its files counts the same."""
+    held: defaultdict[str, list[bool]] = defaultdict(list)
+    for sample, reading in read:
+        assert isinstance(sample.gold, Facts)
+        for fact in sample.gold.facts:
+            verdict = check(fact, reading.markdown).holds
+            if verdict is not None:
+                held[fact.group].append(verdict and not reading.lost)
+    if not held:
+        return [Score(None, "facts_by_file", None, 0, "no fact can be told here")]
+    shares = [sum(of_file) / len(of_file) for of_file in held.values()]
+    return [Score(None, "facts_by_file", sum(shares) / len(shares), len(shares))]
+
 
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "present": ("text",),
@@ -144,10 +183,10 @@ OLMOCR = Adapter(
     "https://huggingface.co/datasets/allenai/olmOCR-bench (Allen Institute for AI)",
     "ODC-BY-1.0; the pages by their own terms",
     load_olmocr,
-    fact_scores.score,
-    fact_scores.METRICS,
+    score,
+    METRICS,
     ("facts",),
-    fact_scores.whole,
+    whole,
 )
 KOREAN = replace(
     OLMOCR,

@@ -1,18 +1,105 @@
-"""Pages whose whole text is known: SDS KoPub, a folder of pages with their texts, PDFs with text layers."""
+"""Pages and lines whose whole text is known: SDS KoPub, pages of your own, PDFs with text layers, IAM lines."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import OWN_PAGES, Adapter
-from resources.evaluation.adapters.folders import Gathered, pictures, with_suffix
-from resources.evaluation.adapters.page_files import PageRow, page_rows
-from resources.evaluation.benchmark import Benchmark, Picture
-from resources.evaluation.gold import PageText
-from resources.evaluation.sample_scores import texts as text_scores
-from resources.evaluation.scorers.characters import edit, without_blanks
+from resources.evaluation.benchmark import (
+    OWN_PAGES,
+    Adapter,
+    Benchmark,
+    GivenRegion,
+    Line,
+    PageText,
+    Picture,
+    Reading,
+    Sample,
+    Score,
+    Tools,
+)
+from resources.evaluation.benchmarks.folders import Gathered, PageRow, page_rows, parquet_rows, pictures, with_suffix
+from resources.evaluation.scorers import characters
+from resources.evaluation.scorers.characters import Errors, edit, without_blanks
+from resources.layout.regions import Task
 from resources.pages.documents.folder import find_documents, is_pdf
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+PAGE_METRICS = ("cer", "cer_pooled", "cer_blanks", "cer_jamo", "edit", "bag_f1")
+LINE_METRICS = ("cer", "cer_pooled", "cer_blanks", "wer")
+
+
+def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+    """Of a sample whose gold is `PageText`."""
+    assert isinstance(sample.gold, PageText)
+    gold = plain_text(sample.gold.text) if sample.gold.markdown else sample.gold.text
+    text = reading.text
+    errors = characters.character_errors(gold, text)
+    return [
+        _rate(sample, "cer", errors),
+        _rate(sample, "cer_pooled", errors),
+        _rate(sample, "cer_blanks", characters.spaced_errors(gold, text)),
+        _rate(sample, "cer_jamo", characters.jamo_errors(gold, text)),
+        Score(sample.id, "edit", characters.edit(characters.without_blanks(gold), characters.without_blanks(text))),
+        Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+    ]
+
+
+def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+    """Of a sample whose gold is `Line`: what was read of the picture, as one line."""
+    assert isinstance(sample.gold, Line)
+    gold, text = sample.gold.text, reading.text or " ".join(region.content or "" for region in reading.regions)
+    errors = characters.character_errors(gold, text)
+    return [
+        _rate(sample, "cer", errors),
+        _rate(sample, "cer_pooled", errors),
+        _rate(sample, "cer_blanks", characters.spaced_errors(gold, text)),
+        _rate(sample, "wer", characters.word_errors(gold, text)),
+    ]
+
+
+def _rate(sample: Sample, metric: str, errors: Errors) -> Score:
+    """An error rate, at most 1: a page of which far too much was read is as bad as a lost one, and no worse."""
+    return Score(sample.id, metric, min(1.0, errors.rate), errors.size)
+
+
+def plain_text(markdown: str) -> str:
+    """The text of a page's markdown, blocks a line apart; pictures and HTML tags are left out, formulas stay."""
+    return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": True}).enable("table")
+
+
+def _blocks(tokens: "list[Token]") -> "Iterator[str]":
+    for token in tokens:
+        if token.type == "inline":
+            yield "".join(_inline(child) for child in token.children or ())
+        elif token.type in ("code_block", "fence"):
+            yield token.content
+        elif token.type == "html_block":
+            yield _without_tags(token.content)
+
+
+def _inline(token: "Token") -> str:
+    if token.type in ("text", "code_inline"):
+        return token.content
+    return "\n" if token.type in ("softbreak", "hardbreak") else ""
+
+
+def _without_tags(html: str) -> str:
+    from bs4 import BeautifulSoup
+
+    return BeautifulSoup(html, "html.parser").get_text(" ")
+
 
 _AGREE = 0.1
 """Largest edit distance without blanks at which two columns say the same text."""
@@ -129,8 +216,8 @@ TEXTS = Adapter(
     "your own pages",
     OWN_PAGES,
     load_texts,
-    text_scores.score_page,
-    text_scores.PAGE_METRICS,
+    score_page,
+    PAGE_METRICS,
     ("cer", "bag_f1"),
 )
 PDF_TEXTS = Adapter(
@@ -140,8 +227,8 @@ PDF_TEXTS = Adapter(
     "your own PDFs, made by a program and not scanned",
     OWN_PAGES,
     load_pdf_texts,
-    text_scores.score_page,
-    text_scores.PAGE_METRICS,
+    score_page,
+    PAGE_METRICS,
     ("cer", "bag_f1"),
 )
 KOPUB = Adapter(
@@ -151,7 +238,39 @@ KOPUB = Adapter(
     "https://huggingface.co/datasets/SamsungSDS-Research/SDS-KoPub-VDR-Benchmark (Samsung SDS)",
     "by page: its column license",
     load_kopub,
-    text_scores.score_page,
-    text_scores.PAGE_METRICS,
+    score_page,
+    PAGE_METRICS,
     ("bag_f1", "cer"),
+)
+
+
+_FIRST_LINES = 200
+_LINE_REGIONS = (GivenRegion("text", Task.TEXT),)
+
+
+def load_lines(folder: Path) -> Benchmark:
+    if not with_suffix(folder, ".parquet"):
+        raise SourceError(f"{folder} has no .parquet files of lines")
+    gathered = Gathered()
+    for row in parquet_rows(folder, "test", ("text",)):
+        if row.number >= _FIRST_LINES:
+            break
+        text = str(row.values.get("text") or "")
+        if text.strip():
+            gathered.add(f"row_{row.number}", row.picture, Line(text), regions=_LINE_REGIONS)
+        else:
+            gathered.leave_out(f"row_{row.number}", "its gold is empty")
+    return Benchmark(IAM_LINES.name, "1", IAM_LINES.licence, IAM_LINES.source, gathered.sorted(), gathered.left_out)
+
+
+IAM_LINES = Adapter(
+    "iam_lines",
+    "IAM: the first 200 handwritten English lines of the test set",
+    "the .parquet files of the test split with the columns image and text",
+    "https://huggingface.co/datasets/Teklia/IAM-line (University of Bern)",
+    "for research only, not for commercial use",
+    load_lines,
+    score_line,
+    LINE_METRICS,
+    ("cer",),
 )

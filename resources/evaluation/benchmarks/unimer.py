@@ -4,11 +4,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import Adapter
-from resources.evaluation.adapters.folders import Gathered, parquet_rows, pictures, with_suffix
-from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture
-from resources.evaluation.gold import Formula
-from resources.evaluation.sample_scores import regions as region_scores
+from resources.evaluation.benchmark import Adapter, Benchmark, Formula, GivenRegion, Picture
+from resources.evaluation.benchmarks import tables_and_formulas as region_scores
+from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, with_suffix
 from resources.layout.regions import Task
 
 _FIRST = 200

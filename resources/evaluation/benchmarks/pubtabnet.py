@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import Adapter
-from resources.evaluation.adapters.folders import Gathered, parquet_rows, pictures, read_lines, with_suffix
-from resources.evaluation.benchmark import Benchmark, GivenRegion, Picture
-from resources.evaluation.gold import TableHtml
-from resources.evaluation.sample_scores import regions as region_scores
+from resources.evaluation.benchmark import Adapter, Benchmark, GivenRegion, Picture, TableHtml
+from resources.evaluation.benchmarks import tables_and_formulas as region_scores
+from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, read_lines, with_suffix
 from resources.layout.regions import Task
 
 _PARTS = {"first 200": range(200), "200 from row 4,000": range(4000, 4200)}

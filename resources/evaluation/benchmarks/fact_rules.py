@@ -12,7 +12,7 @@ from typing import Any
 
 from rapidfuzz import fuzz
 
-from resources.evaluation.gold import Fact
+from resources.evaluation.benchmark import Fact
 from resources.evaluation.scorers.table_cells import Table, tables_of
 
 _BREAK, _BLANKS = re.compile(r"<br/?>"), re.compile(r"\s+")

@@ -1,15 +1,54 @@
-"""DP-Bench: one-page PDFs with their elements in `reference.json`."""
+"""DP-Bench: one-page PDFs with their elements in `reference.json`, text by NID and tables by TEDS."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
-from resources.evaluation.adapter import Adapter
-from resources.evaluation.adapters.folders import Gathered, pictures, read_json, with_suffix
-from resources.evaluation.benchmark import Benchmark, Picture
-from resources.evaluation.gold import Element, PageElements
-from resources.evaluation.sample_scores import dp_bench as dp_bench_scores
+from resources.evaluation.benchmark import (
+    Adapter,
+    Benchmark,
+    Element,
+    PageElements,
+    Picture,
+    Reading,
+    Sample,
+    Score,
+    Tools,
+)
+from resources.evaluation.benchmarks.folders import Gathered, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.tables_and_formulas import paired, plain_table, read_tables, teds_scores
+from resources.evaluation.scorers import characters
+from resources.layout.regions import Task
+from resources.states import LOST
+
+METRICS = ("nid", "bag_f1", "teds", "teds_s")
+NO_TEXT = frozenset({"figure", "table", "chart"})
+"""Categories, in lower case, whose text the benchmark leaves out."""
+
+
+def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+    """Of a sample whose gold is `PageElements` with DP-Bench's categories."""
+    assert isinstance(sample.gold, PageElements)
+    elements = [element for element in sample.gold.elements if not element.ignored]
+    gold = _joined(element.text for element in elements if element.category.lower() not in NO_TEXT)
+    text = _joined(
+        r.content or "" for r in reading.regions if r.task in (Task.TEXT, Task.FORMULA) and r.state not in LOST
+    )
+    scores = [
+        Score(sample.id, "nid", characters.nid(gold, text), len(gold)),
+        Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+    ]
+    tables = [plain_table(element.html) for element in elements if element.category.lower() == "table" and element.html]
+    if tables:
+        scores += teds_scores(sample.id, paired(tables, [*map(plain_table, read_tables(reading))]), tools.teds)
+    return scores
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """As the benchmark joins elements: each with a blank after it, and no line breaks."""
+    return "".join(f"{characters.composed(text)} " for text in texts).replace("\n", "")
+
 
 _CATEGORIES = frozenset(
     ("caption", "chart", "equation", "figure", "footer", "footnote", "header", "heading1", "index", "list", "paragraph")
@@ -74,7 +113,7 @@ ADAPTER = Adapter(
     "https://huggingface.co/datasets/upstage/dp-bench (Upstage)",
     "MIT",
     load,
-    dp_bench_scores.score,
-    dp_bench_scores.METRICS,
+    score,
+    METRICS,
     ("nid", "teds"),
 )

@@ -1,1 +1,0 @@
-"""One module for each kind of benchmark: how its folder is read. Nothing is downloaded."""
