@@ -47,7 +47,7 @@ def main(fonts: Path, texts: Sequence[Path]) -> None:
     whole = sum(int(score.sum(0).argmax()) == 0 for score in scores)
     print(f"held out: {whole} of {len(held)} pages, {float(windows):.3f} of windows")
     target = Path(__file__).parents[1] / "resources/pages/upright/orientation.npz"
-    np.savez_compressed(target, **_stored(network))
+    np.savez_compressed(target, allow_pickle=False, **_stored(network))
     print(f"{target}: {target.stat().st_size:,} bytes")
 
 

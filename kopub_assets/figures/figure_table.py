@@ -78,7 +78,9 @@ class FigureTable(EngineTable):
             said = [
                 [f.index, f.label, f.bbox, f.caption, *([f.context] if self.counts_context else [])] for f in figures
             ]
-            row = RowSpec.after(read, [self.own_recipe, *picture_made_from(page), said], {"page_id": page["page_id"]}, figures)
+            row = RowSpec.after(
+                read, [self.own_recipe, *picture_made_from(page), said], {"page_id": page["page_id"]}, figures
+            )
             if row.settled is None and not figures:
                 row = replace(row, settled={self.listed: [], "state": State.BLANK, "reason": None})
             yield row

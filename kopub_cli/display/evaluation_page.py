@@ -43,13 +43,13 @@ def _side(benchmark: str, evaluated: "Evaluated", first: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from kopub_cli.display.page_pictures import picture_of
+    from kopub_cli.display.page_pictures import PICTURE_COLUMNS, picture_of
     from resources.store.corpus_tables import TABLES
 
     pages = {
-        row["page_id"]: (shard, row["page_id"], row["page_idx"], row["sha256"])
+        row["page_id"]: (shard, row)
         for shard in settings.corpus.manifest.keys
-        for row in settings.store.read(TABLES.pages.name, shard, ["page_id", "page_idx", "sha256"]).to_pylist()
+        for row in settings.store.read(TABLES.pages.name, shard, PICTURE_COLUMNS).to_pylist()
     }
 
     def picture(page_id: str) -> "Picture | None":

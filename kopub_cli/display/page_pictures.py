@@ -7,7 +7,6 @@ from resources.diff.html import Picture
 from resources.errors import SourceError, UndecodableImage
 from resources.pages.corpus import Corpus
 
-
 PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
 """Of `raw_pages`: what finds a page's picture and sets it upright."""
 
@@ -21,7 +20,7 @@ def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -
 
     try:
         with corpus.reader(shard) as source:
-            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page["upright"]).image
+            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page.get("upright")).image
     except (SourceError, UndecodableImage):
         return None
     height, width = image.shape[:2]

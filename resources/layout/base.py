@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 from resources.engine import Engine
 from resources.layout.regions import PageLayout

@@ -41,7 +41,7 @@ def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layo
     except (SourceError, UndecodableImage) as error:
         return Markdown(_fenced(f"no page to show: {error}"))
     boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]
-    return Markdown(f"{_fenced(page["page_id"])}\n\n![page]({preview(image, boxes)})")
+    return Markdown(f"{_fenced(page['page_id'])}\n\n![page]({preview(image, boxes)})")
 
 
 def first_text(table: pa.Table, column: str) -> Markdown:

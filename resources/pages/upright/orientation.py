@@ -88,8 +88,8 @@ def _uprightness(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
     for at in range((len(layers) - 2) // 2):
         weight, bias = layers[f"conv{at}_weight"], layers[f"conv{at}_bias"]
         side = weight.shape[0]
-        patches = np.lib.stride_tricks.sliding_window_view(values, (side, side), axis=(1, 2))
-        patches = patches[:, ::_STRIDE, ::_STRIDE].transpose(0, 1, 2, 4, 5, 3)
+        patches = np.lib.stride_tricks.sliding_window_view(values, (1, side, side, 1))
+        patches = patches[:, ::_STRIDE, ::_STRIDE, :, 0, :, :, 0].transpose(0, 1, 2, 4, 5, 3)
         shape = patches.shape[:3]
         values = patches.reshape(-1, weight[..., 0].size) @ weight.reshape(-1, weight.shape[-1]) + bias
         values = np.maximum(values, 0).reshape(*shape, -1)

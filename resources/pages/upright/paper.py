@@ -49,8 +49,7 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "NDArray[np.float32] | None":
     found = [
         (quality, corners)
         for threshold in np.linspace(low, high, _THRESHOLDS + 2)[1:-1]
-        if (corners := _four_sides(white, float(threshold))) is not None
-        and (quality := _quality(white, corners)) > 0
+        if (corners := _four_sides(white, float(threshold))) is not None and (quality := _quality(white, corners)) > 0
     ]
     if not found:
         return None
@@ -100,7 +99,7 @@ def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> 
         if len(near) < 10:
             return None
         dx, dy, x, y = cv2.fitLine(near, cv2.DIST_HUBER, 0, 0.01, 0.01).ravel()
-        lines.append(np.cross([x, y, 1.0], [x + dx, y + dy, 1.0]))
+        lines.append(np.cross(np.array([x, y, 1], np.float64), np.array([x + dx, y + dy, 1], np.float64)))
     meeting = [np.cross(lines[at - 1], lines[at]) for at in range(4)]
     if min(abs(point[2]) for point in meeting) < 1e-6:
         return None

@@ -39,7 +39,7 @@ def find_skew(marks: Marks) -> float:
     rows = _Projection(np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height]), marks.height)
     columns = _Projection(np.concatenate([-centre_y, -centre_y]), np.concatenate([x, x + width]), marks.height)
     angles = np.arange(-MOST_DEGREES, MOST_DEGREES + _COARSE_DEGREES / 2, _COARSE_DEGREES)
-    sharpness = [[each.sharpness(angle, 4) for angle in angles] for each in (rows, columns)]
+    sharpness = [[each.sharpness(float(angle), 4) for angle in angles] for each in (rows, columns)]
     side = int(np.argmax(np.max(sharpness, axis=1)))
     coarse = np.array(sharpness[side])
     at = int(coarse.argmax())
@@ -47,7 +47,7 @@ def find_skew(marks: Marks) -> float:
         return 0.0
     chosen = (rows, columns)[side]
     fine = np.arange(angles[at] - _COARSE_DEGREES, angles[at] + _COARSE_DEGREES + _FINE_DEGREES / 2, _FINE_DEGREES)
-    sharp = np.array([chosen.sharpness(angle, 8) for angle in fine])
+    sharp = np.array([chosen.sharpness(float(angle), 8) for angle in fine])
     # The peak is flat at the top where lines are short: its middle is the angle, not its highest bin.
     high = fine[sharp >= sharp.max() * 0.97]
     return round(float(np.median(high)), 2)

@@ -110,23 +110,23 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     small = pixels
     while max(small.shape) >= 2 * _COPY_SIDE:
         small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    corners = find_paper(np.asarray(small))
+    corners = find_paper(np.asarray(small, np.uint8))
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     matrix = np.eye(3)
     if corners is not None:
         flat, wide, high = _flattened(corners)
         grey = cv2.warpPerspective(grey, flat, (wide, high))
         matrix, width, height = _flattened(corners * np.float32(max(pixels.shape) / max(small.shape)))
-    marks = find_marks(np.asarray(grey))
+    marks = find_marks(np.asarray(grey, np.uint8))
     skew = find_skew(marks)
     skew = skew if abs(skew) >= LEAST_SKEW else 0.0
     if skew:
         straight, wide, high = _straightened(skew, grey.shape[1], grey.shape[0])
         grey = cv2.warpPerspective(grey, straight, (wide, high), borderMode=cv2.BORDER_REPLICATE)
-        marks = find_marks(np.asarray(grey))
+        marks = find_marks(np.asarray(grey, np.uint8))
         straight, width, height = _straightened(skew, width, height)
         matrix = straight @ matrix
-    turns, margin = find_turns(marks, np.asarray(grey))
+    turns, margin = find_turns(marks, np.asarray(grey, np.uint8))
     if corners is None and not skew and not turns:
         return None
     matrix = _turned(turns, width, height) @ matrix
