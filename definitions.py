@@ -6,6 +6,10 @@ from functools import lru_cache
 import click
 import dagster as dg
 
+# Its stack is the one that Dagster shows, and this one has none.
+from dagster._core.errors import DagsterUserCodeProcessError
+from dagster_shared.error import SerializableErrorInfo
+
 from kopub_assets.build import build_assets
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.running import command_line
@@ -21,11 +25,17 @@ from resources.store.files.reachable import require_reachable
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """Assets and resources of the profile. Dagster prints a `click` error as one line, and any other as a traceback."""
+    """Return the assets and resources of the profile.
+
+    Raises what Dagster shows as one line, without a stack, for a mistake that a person can put right.
+    """
     try:
         return _loaded(load_settings())
     except KopubError as error:
-        raise click.ClickException(visible(str(error))) from None
+        line = visible(str(error))
+        if command_line.at_terminal():
+            raise click.ClickException(line) from None
+        raise DagsterUserCodeProcessError.from_error_info(SerializableErrorInfo(f"{line}\n", [], None)) from None
 
 
 @lru_cache(maxsize=1)

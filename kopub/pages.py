@@ -84,8 +84,10 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
 
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
-        """Those in one of the states, or in the shard; in the same order."""
-        wanted = {State(each) for each in ([state] if isinstance(state, str) else state)}
+        """Those in one of the states, or in the shard; in the same order. Raises `KopubError` for no state."""
+        wanted = set([state] if isinstance(state, str) else state)
+        if unknown := wanted.difference(State):
+            raise KopubError(f"there is no state {min(unknown)!r}; there are {', '.join(State)}")
         kept = np.ones(len(self), bool)
         catalogue = self.catalogue
         if wanted:

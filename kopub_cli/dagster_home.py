@@ -6,8 +6,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from kopub_cli.display.console import tell
 from resources.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
     named = os.environ.get("DAGSTER_HOME")
     folder = Path(named).expanduser() if named else home.resolve() / ".dagster"
     if not named and not folder.exists():
-        typer.echo(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
+        tell(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
     os.environ["DAGSTER_HOME"] = str(prepared(folder))
     return dg.DagsterInstance.get()
 

@@ -42,7 +42,7 @@ def load(folder: Path, most: int) -> Work:
     """Pages with the regions that the CPU layout finds on them."""
     pages = []
     for path in sorted(folder.glob("*.arrow")):
-        file = open_pages(path, "arrow", path.stat().st_size)
+        file = open_pages(path, "arrow")
         rows = sum(part.rows for part in file.batches())
         pages += [Page(str(row.id), bytes(row.image)) for row in file.rows(rows) if row.image is not None]
     step = max(1, len(pages) // most)

@@ -98,7 +98,7 @@ def area(region: Region) -> int:
 def samples(folder: Path) -> list[Page]:
     pages = []
     for path in sorted(folder.glob("*.arrow")):
-        file = open_pages(path, "arrow", path.stat().st_size)
+        file = open_pages(path, "arrow")
         rows = sum(part.rows for part in file.batches())
         pages += [Page(str(row.id), bytes(row.image)) for row in file.rows(rows) if row.image is not None]
     return pages

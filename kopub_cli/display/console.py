@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,6 +15,10 @@ _PIPED = 200
 _PROSE = 24
 """Columns of a terminal below which a sentence in a table is unreadable."""
 _HANGING = 2
+_WIDE = r"[\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\uff60]"
+"""A character of Korean, Chinese or Japanese."""
+_PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
+"""What stays together of a word that is longer than a line."""
 _GLUE = "\xa0"
 """A blank that no line is broken at."""
 
@@ -39,13 +43,19 @@ def lasting_console() -> Console:
 def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
     """Print a line. A terminal breaks it at words, with further lines indented; a pipe gets it whole.
 
-    A word that is longer than the terminal, such as a path, stays in one piece that can be copied.
+    A word that is longer than the terminal, such as a path, stays in one piece that can be copied; Korean without
+    blanks is broken between its characters, as print does.
     """
     text = Text(line) if isinstance(line, str) else line
     if style:
         text.stylize(style)
     for part in _broken(text, out.width, indent) if out.is_terminal else [text]:
         out.print(part, soft_wrap=True)
+
+
+def tell(line: str | Text, style: str = "", err: bool = False) -> None:
+    """`say` a line on standard output, or on standard error."""
+    say(Console(stderr=True) if err else table_console(), line, style)
 
 
 def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
@@ -72,6 +82,11 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
 def right(*names: str) -> list[Column]:
     """Columns of numbers."""
     return [Column(name, justify="right") for name in names]
+
+
+def plain_reason(page_id: str, reason: str | None) -> str:
+    """Why a page was lost, without its own name and the table of pages before it: the line names the page."""
+    return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
 
 
 def count(number: int, style: str) -> Text:
@@ -116,11 +131,11 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
     for line in text.split("\n", allow_blank=True):
         at, breaks = 0, list[int]()
         used = len(line) - len(line.plain.lstrip(" "))
-        for word in re.finditer("[^ ]+ *", line.plain):
-            if word.start() > at and used + cell_len(word[0].rstrip()) > width:
-                breaks.append(word.start())
-                at, used = word.start(), indent
-            used += cell_len(word[0])
+        for start, word in _words(line.plain, width - indent):
+            if start > at and used + cell_len(word.rstrip()) > width:
+                breaks.append(start)
+                at, used = start, indent
+            used += cell_len(word)
         first, *others = line.divide(breaks)
         first.rstrip()
         yield first
@@ -128,3 +143,12 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
             other.rstrip()
             other.pad_left(indent)
             yield other
+
+
+def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
+    """The places of words with the blanks behind them; longer ones in pieces where Korean can be broken."""
+    for word in re.finditer("[^ ]+ *", line):
+        if cell_len(word[0].rstrip()) <= width:
+            yield word.start(), word[0]
+        else:
+            yield from ((word.start() + piece.start(), piece[0]) for piece in _PIECE.finditer(word[0]))

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from kopub_assets.running.progress import Watcher, watched_by
+from kopub_cli.display.console import say
 from resources.config.settings import Settings
 from resources.states import State
 
@@ -31,7 +32,7 @@ class _Bars(Watcher):
         self._bars.advance(self._tasks[asset])
 
     def warned(self, asset: str, message: str) -> None:
-        self._bars.console.print(f"{asset}: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(self._bars.console, f"{asset}: {message}", "yellow")
 
     def ended(self, asset: str) -> None:
         rows = self._rows.get(asset, 0)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kopub_assets.running.forecast import Forecast, Stage
 from kopub_assets.running.progress import Watcher
+from kopub_cli.display.console import say
 from kopub_cli.display.durations import duration
 from resources.printable import visible
 from resources.states import LOST, State
@@ -30,6 +31,7 @@ class RunDisplay(Watcher):
         self._forecast, self._out, self._clock = forecast, out, clock
         self._lock = threading.Lock()
         self._said = clock()
+        self._is_over = False
         self.closed: tuple[str, ...] = ()
         """The gates that the corpus does not pass, as far as the run judged it."""
         self._live = (
@@ -45,6 +47,7 @@ class RunDisplay(Watcher):
         if self._live is not None:
             # A table of nothing would stay.
             self._live.transient = not self.made_anything
+            self._is_over = True
             self._live.stop()
 
     def began(self, asset: str) -> None:
@@ -76,7 +79,7 @@ class RunDisplay(Watcher):
         return any(stage.done for stage in self._forecast.stages.values())
 
     def warned(self, asset: str, message: str) -> None:
-        self._out.print(f"{asset}: {visible(message)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(self._out, f"{asset}: {visible(message)}", "yellow")
 
     def ended(self, asset: str) -> None:
         with self._lock:
@@ -101,7 +104,7 @@ class RunDisplay(Watcher):
                 self._say(says, "red" if stage.lost else "")
 
     def _say(self, line: str, style: str = "") -> None:
-        self._out.print(line, style=style or None, markup=False, highlight=False, soft_wrap=True)
+        say(self._out, line, style)
 
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:
@@ -114,14 +117,14 @@ class RunDisplay(Watcher):
         with self._lock:
             table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
             table.add_column("asset", no_wrap=True)
-            for column in ("shards", "rows", "lost", "a second", "time"):
+            for column in ("shards", "rows", "lost", "rows/s", "time"):
                 table.add_column(column, justify="right", no_wrap=True)
             table.add_column("")
             for stage in self._forecast.stages.values():
                 if stage.rows or not stage.shards:
                     table.add_row(*self._row(stage, now))
             share, left = self._forecast.share(now), self._forecast.remaining(now)
-        return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
+        return Group(table, *(() if self._is_over else (Text(f"{share:.0%}, about {duration(left)} to go"),)))
 
     def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
         shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
@@ -146,4 +149,4 @@ def _bar(stage: Stage) -> ProgressBar:
 
 def _rate(stage: Stage, now: float) -> str:
     rate = stage.rate(now)
-    return "" if rate is None else f", {rate:,.1f} a second"
+    return "" if rate is None else f", {rate:,.1f} rows/s"

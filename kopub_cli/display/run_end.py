@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from kopub_cli.display.console import say
+from kopub_cli.display.console import plain_reason, say
 from kopub_cli.display.score_lines import score_changes
 from kopub_cli.indexed_corpus import corpus_check
 from kopub_cli.profile_option import with_profile
@@ -72,7 +72,7 @@ class RunEnd:
             states=states,
             unfinished=settings.corpus.manifest.rows - states.total(),
             doubtful=len(corpus.pages.doubtful),
-            lost=[visible(f"{page.id} is {page.state}: {page.reason}") for page in first],
+            lost=[visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}") for page in first],
             left_out=len(place.read(LEFT_OUT).splitlines()) if place.has(LEFT_OUT) else 0,
             left_out_at=place.location(LEFT_OUT),
             reading=reading,

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kopub_cli.display.console import tell
 from kopub_cli.indexed_corpus import open_settings, require_indexed
 from resources.config.places import store_url
 from resources.errors import ConfigError
+from resources.printable import counted
 from resources.urls import is_url
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def export(
     with _made(folder, OF_TABLES) as out:
         done = export_tables(settings.store, keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
-    typer.echo(f"{_shown(folder)}: {done.pages} pages, {done.crops} pictures; vectors: {vectors}")
+    tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")
 
 
 @contextmanager
@@ -110,10 +112,11 @@ def _say(folder: str, done: "DocumentExport") -> None:
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions
     whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""
-    pictures = f"{done.pictures:,} pictures{whole}"
-    typer.echo(f"{folder}: {done.documents:,} documents of {done.pages.total():,} pages ({states}), {pictures}")
-    typer.echo(
-        f"{regions.total():,} regions: {regions['placed']:,} in the text, {regions['furniture']:,} running heads and "
-        f"page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
+    documents, pages = counted(done.documents, "document"), counted(done.pages.total(), "page")
+    tell(f"{folder}: {documents} of {pages} ({states}), {counted(done.pictures, 'picture')}{whole}")
+    tell(
+        f"{counted(regions.total(), 'region')}: {regions['placed']:,} in the text, {regions['furniture']:,} running "
+        f"heads and page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
     )
-    typer.echo(f"{done.joined:,} paragraphs and tables joined over pages, {done.tied:,} notes tied")
+    joined = counted(done.joined, "paragraph or table", "paragraphs and tables")
+    tell(f"{joined} joined over pages, {counted(done.tied, 'note')} tied")

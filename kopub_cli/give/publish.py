@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import say, table_console
+from kopub_cli.display.console import say, table_console, tell
 from kopub_cli.indexed_corpus import open_settings, require_indexed
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def publish(
         return
     pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
     for line in pushed.difference.lines():
-        typer.echo(line)
+        tell(line)
     tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, for the release lacks shards of the corpus"
-    typer.echo(f"{pushed.url}{tagged}")
+    tell(f"{pushed.url}{tagged}")
 
 
 def _show(fit: "Fitness", difference: list[str] | None) -> None:
@@ -69,4 +69,4 @@ def _show(fit: "Fitness", difference: list[str] | None) -> None:
 
 
 def _say(line: str) -> None:
-    typer.echo(line, err=True)
+    tell(line, err=True)

@@ -156,8 +156,9 @@ def _run(run: "AssetRun") -> dict[str, Any]:
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
-    columns = [Column("asset"), *right("rows", "time", "s/row", "GPU time", "GPU s/row")]
-    print_table(out, columns, [_cells(asset) for asset in shown["assets"]])
+    gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in shown["assets"]) else ()
+    columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
+    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in shown["assets"]])
     for asset in shown["assets"]:
         for run in asset["runs"]:
             bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import print_table, right, say, table_console
+from kopub_cli.display.console import print_table, right, say, table_console, tell
 from kopub_cli.local_path import local_path
 from resources.errors import KopubError
 from resources.printable import counted, visible
@@ -87,7 +87,7 @@ def diff(
     else:
         _show(shard, (old_name, new_name), found, upgrades, table_console())
         if html is not None:
-            typer.echo(f"wrote {html}")
+            tell(f"wrote {html}")
 
 
 def _addressed(address: str, version: str) -> tuple[str, str]:

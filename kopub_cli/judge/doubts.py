@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from kopub_cli.display.console import say, table_console
+from kopub_cli.display.console import say, table_console, tell
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_located
 from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
@@ -85,7 +85,7 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.T
     if left_out:
         are = "is left out: its" if left_out == 1 else "are left out: their"
         says = f"{counted(left_out, 'shard')} {are} {TABLES.texts.name} are of another corpus than the indexed one"
-        typer.echo(f"{says}; run `{with_profile(COMMAND)}`", err=True)
+        tell(f"{says}; run `{with_profile(COMMAND)}`", err=True)
     return found
 
 
@@ -103,8 +103,8 @@ def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
     lines = [f"{pages} {'has' if sound + unsound == 1 else 'have'} a text layer, {sound:,.0f} a sound one"]
     if "text_layer_distance" in figures:
         half = f"{figures['text_layer_distance']:.1%}"
-        says = "have its letters exactly" if half == "0.0%" else f"differ from it in less than {half} of their letters"
-        lines[0] += f"; half of them {says}"
+        differs = "in no letter" if half == "0.0%" else f"in less than {half} of the letters"
+        lines[0] += f"; what was read of half of them differs from it {differs}"
     reasons = Counter(
         _SHARE.sub("some", reason) for table in texts for reason in table["text_layer_reason"].to_pylist() if reason
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from kopub_cli.display.console import plain_reason, tell
 from kopub_cli.local_path import local_path
 from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
 from resources.errors import ConfigError, KopubError, StoppedByHand
@@ -123,7 +124,7 @@ def _progress(pages: int) -> "Iterator[Watcher]":
                 bar.advance(task)
                 if not console.is_terminal and time.monotonic() - self.said >= _LINE_SECONDS:
                     self.said = time.monotonic()
-                    typer.echo(f"{self.done:,} of {counted(pages, 'page')} read", err=True)
+                    tell(f"{self.done:,} of {counted(pages, 'page')} read", err=True)
 
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=pages)
@@ -147,7 +148,7 @@ def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseExcepti
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
     if pages and all(page.state in LOST for page in pages):
-        raise KopubError(f"{pages[0].id} cannot be read: {pages[0].reason}")
+        raise KopubError(f"{pages[0].id} cannot be read: {plain_reason(pages[0].id, pages[0].reason)}")
 
 
 class _Tables:
@@ -177,7 +178,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     if out is not None:
         done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
         what = f"{counted(done.documents, 'document')} of {counted(done.pages.total(), 'page')}"
-        typer.echo(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
+        tell(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
         return
     for document in DocumentStream(tables, tables.shards).read(lambda path, data: None):
         pages = tuple(
@@ -195,16 +196,16 @@ def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]
 
     found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
     if found.regions:
-        typer.echo(str(found), err=True)
+        tell(str(found), err=True)
     pages = [page for found in documents.values() for page in found]
     for page in pages:
         if page.state in (*LOST, State.PARTIAL):
-            typer.echo(visible(f"{page.id} is {page.state}: {page.reason}"), err=True)
+            tell(visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}"), err=True)
         elif page.state == State.BLANK:
-            typer.echo(visible(f"{page.id} is blank: nothing is written on it"), err=True)
+            tell(visible(f"{page.id} is blank: nothing is written on it"), err=True)
     for page in pages:
         if (page.doubt or 0) >= DOUBTFUL:
-            typer.echo(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
+            tell(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
     return any(page.state in (*LOST, State.PARTIAL) for page in pages)
 
 

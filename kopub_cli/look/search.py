@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.display.console import say, table_console
+from kopub_cli.display.console import say, table_console, tell
 from kopub_cli.indexed_corpus import open_settings
 from resources.printable import blanked
 from resources.search.options import MOST, Mode, Where
@@ -65,7 +65,7 @@ def searcher_of(settings: "Settings") -> "Searcher":
     """The search over a home's tables with its profile's engine."""
     from kopub.searching import home_searcher
 
-    return home_searcher(settings, settings.corpus, settings.store, lambda line: typer.echo(line, err=True))
+    return home_searcher(settings, settings.corpus, settings.store, lambda line: tell(line, err=True))
 
 
 def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:

@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import count, print_table, right, say, table_console
+from kopub_cli.display.console import count, plain_reason, print_table, right, say, table_console
 from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
 from kopub_cli.profile_option import with_profile
 from resources.printable import counted, visible
@@ -54,6 +54,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "tables": store.url,
         "release": str(settings.release.folder),
         "release_differs": found.release_differs,
+        "files_differ": found.files_differ,
         "shards": len(settings.corpus.manifest.keys),
         "assets": [each.values(found.last) for each in found.assets],
         "lost": _pages_in(store, found.assets, LOST),
@@ -78,10 +79,13 @@ class _Found:
     is_of_corpus: "IsOfCorpus"
     release_differs: Sequence[str]
     """How the release folder differs from what was released."""
+    files_differ: Sequence[str]
+    """How the files of the corpus differ from those that were indexed."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_Found":
         from kopub_assets.upgrades.stale_scan import survey
+        from resources.pages.page_reader import changed_files
         from resources.store.footer_cache import FooterCache
         from resources.store.records import ledger
 
@@ -93,7 +97,8 @@ class _Found:
         for each in unfinished:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
-        return cls(assets, unfinished, last, is_of_corpus, differs)
+        files_differ = list(changed_files(settings.corpus.manifest))
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -103,14 +108,18 @@ def show_status(settings: "Settings", out: Console) -> None:
     found = _Found.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
-    for line in (*_of_another_corpus(settings, assets), *newer_lines(sum(each.newer for each in assets))):
+    for line in (
+        *found.files_differ,
+        *_of_another_corpus(settings, assets),
+        *newer_lines(sum(each.newer for each in assets)),
+    ):
         say(out, line, "yellow")
     for pages, style, more in (
         (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
         (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
     ):
         for page in pages[:_LISTED]:
-            say(out, visible("{page_id} {state} in {asset}, {shard}: {reason}".format(**page)), style)
+            say(out, visible(_lost_line(settings, page)), style)
         if len(pages) > _LISTED:
             say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
     for each in found.unfinished:
@@ -132,6 +141,14 @@ def show_status(settings: "Settings", out: Console) -> None:
     for line in found.release_differs:
         say(out, line, "yellow", indent=9)
     out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
+
+
+def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
+    """A page that was lost, with its source where the corpus has several."""
+    manifest = settings.corpus.manifest
+    source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
+    where = "{page_id} {state} in {asset}, {shard}".format(**page)
+    return f"{where}{source}: {plain_reason(page['page_id'], page['reason'])}"
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import say, table_console
 from resources.printable import visible
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from resources.doctor.finding import Finding
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
-_INDENT = " " * 9
-"""Under the first word of a line, after the longest level."""
+_INDENT = 9
+"""Of what stands below the first word of a line, after the longest level."""
 
 
 def doctor(
@@ -49,7 +50,7 @@ def doctor(
         shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
-        out.print(f"profile {settings.profile_name}: {_verdict(problems, quick)}", markup=False, highlight=False)
+        say(out, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
     if problems:
         raise typer.Exit(1)
 
@@ -117,10 +118,10 @@ def _progress(show: bool) -> Iterator[Progress]:
         yield progress
 
 
-def _show(finding: "Finding", out: Any) -> None:
+def _show(finding: "Finding", out: Console) -> None:
     line = Text.assemble(
-        (f"{finding.level:<9}", _STYLES[finding.level]), (f"{finding.check}  ", "bold"), visible(finding.says)
+        (f"{finding.level:<{_INDENT}}", _STYLES[finding.level]), (f"{finding.check}  ", "bold"), visible(finding.says)
     )
-    out.print(line, soft_wrap=True)
+    say(out, line, indent=_INDENT)
     if finding.do:
-        out.print(Text(f"{_INDENT}{visible(finding.do)}"), soft_wrap=True)
+        say(out, f"{'':<{_INDENT}}{visible(finding.do)}", indent=_INDENT)

@@ -4,10 +4,10 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, say, table_console
 
 if TYPE_CHECKING:
     from resources.config.profile_files import Profile
@@ -25,24 +25,22 @@ def profiles(
     if as_json:
         print_json({"profiles": found, "readers": readers})
         return
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-    for column in ("profile", "card", "layout", "reader", "vectors", "figures"):
-        table.add_column(column, no_wrap=True)
-    for each in found:
-        card = "none" if each["card"] is None else f"{each['card']}, {each['memory_gb']:.0f} GB"
-        table.add_row(
-            each["profile"], card, each["layout"], each["reader"], each["vectors"],
-            "measured" if each["measured"] else "estimated",
-        )  # fmt: skip
     out = table_console()
-    out.print(table)
-    out.print(f"in use here: {os.environ.get('KOPUB_PROFILE') or 'cpu'}", markup=False, highlight=False, soft_wrap=True)
-    out.print(f"with another reader on a card: --profile rtx4090+{' or +'.join(readers[::-1])}", highlight=False)
+    columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
+    print_table(out, columns, map(_cells, found))
+    say(out, f"in use here: {os.environ.get('KOPUB_PROFILE') or 'cpu'}")
+    say(out, f"with another reader on a card: --profile rtx4090+{' or +'.join(readers[::-1])}")
     if card := largest_card():
         from resources.doctor.gpus import advice
 
-        out.print(f"this machine: {card}: {advice(card)}", markup=False, highlight=False, soft_wrap=True)
-    out.print("from a card to a run: docs/gpu.md", highlight=False)
+        say(out, f"this machine: {card}: {advice(card)}")
+    say(out, "from a card to a run: docs/gpu.md")
+
+
+def _cells(values: dict[str, Any]) -> list[str]:
+    card = "none" if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
+    speed = "measured" if values["measured"] else "estimated"
+    return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
 
 
 def _values(profile: "Profile") -> dict[str, Any]:

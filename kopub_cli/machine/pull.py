@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import typer
 from rich.console import Console
 
+from kopub_cli.display.console import tell
 from resources.printable import visible
 
 
@@ -25,29 +25,29 @@ def pull() -> None:
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)
     if not pins:
-        typer.echo(f"The profile {settings.profile_name} takes no weights from the Hub.")
+        tell(f"The profile {settings.profile_name} takes no weights from the Hub.")
         if idle := idle_card(settings.engines):
-            typer.echo(f"{idle.says}: {idle.do}")
+            tell(f"{idle.says}: {idle.do}")
         return
     with _status("hashing what is there"):
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: examine(pin, lists[pin]) for pin in pins}
     for pin in pins:
         size = sum(file.size for file in lists[pin])
-        typer.echo(f"{pin}: {size / 1e9:.2f} GB{_lacking(found[pin].bytes / 1e9, size / 1e9)}")
+        tell(f"{pin}: {size / 1e9:.2f} GB{_lacking(found[pin].bytes / 1e9, size / 1e9)}")
         for name, what in found[pin].damaged.items():
-            typer.echo(f"  {visible(name)} is damaged ({what}) and is fetched anew")
+            tell(f"  {visible(name)} is damaged ({what}) and is fetched anew")
     left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
     to_fetch = sum(file.size for files in left.values() for file in files) - sum(e.begun for e in found.values())
     require_room(to_fetch)
     if to_fetch:
-        typer.echo(f"{to_fetch / 1e9:.2f} GB to fetch into {cache_folder()}")
+        tell(f"{to_fetch / 1e9:.2f} GB to fetch into {cache_folder()}")
     for pin in pins:
         if left[pin]:
             with _bars():
                 found[pin] = fetch(pin, lists[pin], found[pin])
     total = sum(each.bytes for each in found.values())
-    typer.echo(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
+    tell(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
 
 
 def _lacking(there: float, size: float) -> str:

@@ -6,7 +6,7 @@ import typer
 from rich.table import Column
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import print_table, say, table_console
+from kopub_cli.display.console import print_table, say, table_console, tell
 from kopub_cli.profile_option import ProfileCommand, ProfileGroup
 from resources.errors import EngineError
 from resources.printable import counted
@@ -44,10 +44,10 @@ def stop(
     if server and not chosen:
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
     if not chosen:
-        typer.echo("No model server runs.")
+        tell("No model server runs.")
     for running in chosen:
         stop_server(running, force)
-        typer.echo(f"stopped {running.key[:6]} {running.specification.model}")
+        tell(f"stopped {running.key[:6]} {running.specification.model}")
 
 
 def _cells(server: RunningServer) -> list[str]:

@@ -93,7 +93,8 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
     from dagster_shared.ipc import get_ipc_shutdown_pipe, open_ipc_subprocess, send_ipc_shutdown_message
 
     heard, said = get_ipc_shutdown_pipe()
-    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace)]
+    # What it does at each tick stands in the UI.
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", "warning"]
     process = open_ipc_subprocess([*command, "--shutdown-pipe", str(heard)], pass_fds=[heard])
     try:
         yield process

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kopub_cli.display.as_json import print_json
+from kopub_cli.display.console import tell
 from kopub_cli.local_path import local_path
 from kopub_cli.profile_option import with_profile
 from resources.errors import ConfigError, SourceError
@@ -48,13 +49,13 @@ def index(
 
     use_home(home)
     located = locate(os.environ)
-    say = _to_stderr if as_json else typer.echo
+    say = _to_stderr if as_json else tell
     manifest = index_source(source, located.corpus, dpi, add, replace, say)
     if as_json:
         places = {"home": str(located.home), "index": str(located.corpus)}
         print_json({**places, **_described(manifest), "next": with_profile("kopub run")})
     else:
-        typer.echo(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
+        tell(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
 
 
 def use_home(home: Path | None) -> None:
@@ -77,7 +78,7 @@ def _described(manifest: "Manifest") -> dict[str, Any]:
 
 
 def _to_stderr(line: str) -> None:
-    typer.echo(line, err=True)
+    tell(line, err=True)
 
 
 def index_source(
@@ -86,7 +87,7 @@ def index_source(
     dpi: int | None = None,
     add: bool = False,
     replace: bool = False,
-    say: Callable[[str], Any] = typer.echo,
+    say: Callable[[str], Any] = tell,
     max_pages: int | None = None,
 ) -> "Manifest":
     """Index `source` at the place of `corpus`, and `say` so; at a terminal, ask what becomes of other sources there.
@@ -119,11 +120,11 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     others = other_sources(source, corpus)
     if not (others and _at_terminal()):
         return Others.REFUSE
-    typer.echo(f"The corpus has {others}.")
+    tell(f"The corpus has {others}.")
     answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
     chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
     if chosen is None:
-        typer.echo("Nothing was changed; --home DIR works in another home.")
+        tell("Nothing was changed; --home DIR works in another home.")
         raise typer.Exit(1)
     return chosen
 

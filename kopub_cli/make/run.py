@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.display.console import lasting_console, say
+from kopub_cli.display.console import lasting_console, say, tell
 from kopub_cli.make.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
 from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
@@ -64,12 +64,12 @@ def run(
         if not asset:
             require_ready(settings.engines, settings.profile_name)
         index_source(source, settings.corpus.place, dpi, add, replace, max_pages=max_pages)
-    if source is not None or retry_failed(settings.corpus.place, typer.echo):
+    if source is not None or retry_failed(settings.corpus.place, tell):
         # The manifest was read when the settings were.
         load_settings.cache_clear()
         settings = load_settings()
     if idle := idle_card(settings.engines):
-        typer.echo(f"{idle.says}: {idle.do}", err=True)
+        tell(f"{idle.says}: {idle.do}", err=True)
     out = lasting_console()
     status = run_assets(settings, asset or [], shards, out)
     if ocr:
@@ -121,7 +121,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
         except KeyboardInterrupt:
             raise SystemExit(STOPPED_BY_HAND) from None
     for line in said_once(failures):
-        out.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        say(out, line, "red")
     end = RunEnd.of(settings, survey(settings.resources, footers), display.closed)
     if display.made_anything:
         _say_from_layers(settings, assets, out)
@@ -188,4 +188,4 @@ def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence
         return
     pages = sum(settings.corpus.manifest.shard(shard).rows for shard in shards)
     what = f"{counted(pages, 'page')} in {counted(len(shards), 'shard')} by the profile {settings.profile_name}"
-    out.print(f"{what}: {about(forecast)}", markup=False, highlight=False)
+    say(out, f"{what}: {about(forecast)}")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.display.as_json import print_json
-from kopub_cli.display.console import table_console
+from kopub_cli.display.console import print_table, right, table_console, tell
 from kopub_cli.profile_option import ProfileCommand, ProfileGroup, with_profile
 from resources.printable import counted, visible
 from resources.urls import is_url
@@ -36,17 +36,8 @@ def sources(
     if as_json:
         print_json([_values(manifest, source) for source in manifest.sources])
         return
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("source", "documents", "pages", "indexed", "state", "path"):
-        table.add_column(column, justify="right" if column in ("documents", "pages") else "left", overflow="fold")
-    for source in manifest.sources:
-        pages, state = _pages(manifest, source), _state(manifest, source)
-        documents = "" if source.documents is None else f"{source.documents:,}"
-        indexed = f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else ""
-        said = Text(state, style="default" if state == _OK else "yellow")
-        place = visible(manifest.location_of(source))
-        table.add_row(visible(source.name), documents, f"{pages:,}", indexed, said, place)
-    table_console().print(table)
+    columns = [Column("source"), *right("documents", "pages"), *map(Column, ("indexed", "state", "path"))]
+    print_table(table_console(), columns, (_cells(manifest, source) for source in manifest.sources))
 
 
 @app.command(cls=ProfileCommand)
@@ -58,10 +49,22 @@ def remove(
     from resources.pages import indexing
 
     located = locate(os.environ)
-    manifest = indexing.remove(source, located.corpus, typer.echo)
+    manifest = indexing.remove(source, located.corpus, tell)
     left = ", ".join(visible(each.name) for each in manifest.sources)
-    typer.echo(f"{visible(source)} is out of the corpus, which has {counted(manifest.rows, 'page')} of {left}")
-    typer.echo(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
+    tell(f"{visible(source)} is out of the corpus, which has {counted(manifest.rows, 'page')} of {left}")
+    tell(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
+
+
+def _cells(manifest: "Manifest", source: "Source") -> list[str | Text]:
+    state = _state(manifest, source)
+    return [
+        visible(source.name),
+        "" if source.documents is None else f"{source.documents:,}",
+        f"{_pages(manifest, source):,}",
+        f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else "",
+        Text(state, style="" if state == _OK else "yellow"),
+        visible(manifest.location_of(source)),
+    ]
 
 
 def _values(manifest: "Manifest", source: "Source") -> dict[str, object]:

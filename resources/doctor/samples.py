@@ -33,7 +33,7 @@ def read_samples() -> Samples:
     pages, queries = [], []
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
     for shard in manifest.shards:
-        file = open_pages(SAMPLES / shard.file, shard.format, shard.bytes)
+        file = open_pages(SAMPLES / shard.file, shard.format)
         rows = (file.row(index) for index in range(shard.rows))
         pages += [Page(row.id, bytes(row.image)) for row in rows if row.id is not None and row.image is not None]
         queries += from_table(table, shard.key) if table is not None else []

@@ -128,11 +128,11 @@ class PageFile(ABC):
             yield Row(problem=self.problem)
 
 
-def open_pages(path: Path, format: str, size: int | None = None, place: str | None = None) -> PageFile:
+def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
-    `size` is its length in bytes when it was indexed; a shorter file is said to be cut off. `place` is where it was
-    fetched from. Raises `SourceError` when there is no such file or it has no usable id and image columns.
+    `place` is where it was fetched from. Raises `SourceError` when there is no such file or it has no usable id and
+    image columns.
     """
     place = str(path) if place is None else place
     try:
@@ -143,7 +143,7 @@ def open_pages(path: Path, format: str, size: int | None = None, place: str | No
     except ValueError as error:
         # A name with a NUL byte or half a surrogate pair.
         raise SourceError(f"{visible(place)} cannot be opened: {error}") from None
-    return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place, size)
+    return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
 
 
 class ArrowFile(PageFile):
@@ -153,10 +153,9 @@ class ArrowFile(PageFile):
     there on are lost as a whole: bring in the file again, the manifest has its SHA-256.
     """
 
-    def __init__(self, path: Path, place: str, size: int | None = None) -> None:
+    def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
         self._file = pa.memory_map(str(path))
-        self._size = self._file.size() if size is None else size
         self._batches = list(self._read())
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
@@ -176,7 +175,7 @@ class ArrowFile(PageFile):
             reader = pa.ipc.open_stream(self._file)
             check_schema(reader.schema, self.place)
         except _DAMAGE as error:
-            self.problem = self._damage(error)
+            self.problem = _damage(error)
             return
         while True:
             try:
@@ -184,17 +183,12 @@ class ArrowFile(PageFile):
             except StopIteration:
                 break
             except _DAMAGE as error:
-                self.problem = self._damage(error)
+                self.problem = _damage(error)
                 return
             yield _checked(batch)
         self._file.seek(self._file.tell() - len(_END_OF_STREAM))
         if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-            self.problem = self._damage("it has no end mark")
-
-    def _damage(self, error: Exception | str) -> str:
-        if self._file.size() < self._size:
-            return f"the file is cut off at byte {self._file.size():,} of {self._size:,}"
-        return f"the file is cut off or damaged ({first_line(error)})"
+            self.problem = _damage("it has no end mark")
 
 
 class ParquetFile(PageFile):
@@ -209,7 +203,7 @@ class ParquetFile(PageFile):
             self._file = pq.ParquetFile(path, memory_map=True)
             schema = self._file.schema_arrow
         except _DAMAGE as error:
-            self.problem = f"the file is cut off or damaged ({first_line(error)})"
+            self.problem = _damage(error)
             return
         check_schema(schema, place)
         self._columns = [f"{IMAGE}.{BYTES}", *_BESIDE_IMAGE.intersection(schema.names)]
@@ -265,6 +259,10 @@ class ParquetFile(PageFile):
                 missing -= batch.num_rows
         except _DAMAGE as error:
             yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
+
+
+def _damage(error: Exception | str) -> str:
+    return f"the file is cut off or damaged ({first_line(error)})"
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:

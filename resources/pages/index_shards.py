@@ -3,7 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,14 @@ Rows = Sequence[tuple[str | None, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class PageRows:
-    """A shard with its rows, None where its file cannot be read now; its key is empty until it has one."""
+    """A shard with its rows, None where its file cannot be read now; its key is empty until it has one.
+
+    `written` is when its file was last written, in nanoseconds; None for one at a URL.
+    """
 
     shard: Shard
     rows: Rows | None
+    written: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,6 +60,8 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
     """A file of pages, read as a whole; None when it has no rows. Raises `SourceError` for a damaged one."""
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
+    # Before it is read: what is written meanwhile is noticed later.
+    written = path.stat().st_mtime_ns if isinstance(path, Path) else None
     with on_disk(path) as file:
         pages = open_pages(file, format, place=str(path))
     rows: list[tuple[str | None, str | None]] = []
@@ -81,7 +87,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
         text_layers=layers,
         source=source,
     )
-    return PageRows(shard, rows)
+    return PageRows(shard, rows, written)
 
 
 def with_keys(
@@ -111,7 +117,7 @@ def with_keys(
     used = {*keys.values(), *gone, *(file.shard.key for file in others)}
     numbers = (key for number in itertools.count() if (key := shard_key(number)) not in used)
     keyed = [
-        PageRows(file.shard.model_copy(update={"key": keys.get(at) or next(numbers)}), file.rows)
+        replace(file, shard=file.shard.model_copy(update={"key": keys.get(at) or next(numbers)}))
         for at, file in enumerate(files)
     ]
     return keyed, gone

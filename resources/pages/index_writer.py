@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from resources.errors import SourceError
 from resources.pages import manifest
-from resources.pages.arrow import open_pages
 from resources.pages.documents.folder import LeftOut
 from resources.pages.documents.pdf import DPI
 from resources.pages.documents.ranges import Taken
@@ -20,6 +19,7 @@ from resources.pages.documents.rendered import Rendered
 from resources.pages.documents.shards import render
 from resources.pages.index_shards import PageRows, SeenIds, document_of, read_file, with_keys
 from resources.pages.manifest import Manifest, QueryFile, Source, name_of, shard_number
+from resources.pages.page_reader import open_shard
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.pages.places.object_paths import SourcePath
 from resources.pages.queries import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
@@ -117,22 +117,23 @@ class IndexWriter:
 
     def _files_of(self, kept: Sequence[Source]) -> list[PageRows]:
         """The shards of sources that stay as they are, with the ids that their files hold."""
-        names = {source.name for source in kept}
-        files = []
-        for shard in self._before.shards if self._before else ():
+        names, before = {source.name for source in kept}, self._before
+        files: list[PageRows] = []
+        if before is None:
+            return files
+        for shard in before.shards:
             if shard.source not in names:
                 continue
             try:
-                with self._place.held(shard.file, shard.sha256) as path:
-                    pages = open_pages(path, shard.format, shard.bytes, self._place.location(shard.file))
-                    rows = pages.names()
+                pages = open_shard(before, shard.key)
+                rows = pages.names()
                 if pages.problem or len(rows) != shard.rows:
                     raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
-                files.append(PageRows(shard, rows))
+                files.append(PageRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
                 # Neither of two sources that moved could be indexed if each had to wait for the other.
                 self._tell(f"{shard.key} of {shard.source} cannot be read ({error}): index or take out that source too")
-                files.append(PageRows(shard, None))
+                files.append(PageRows(shard, None, before.written.get(shard.key)))
         return files
 
     def _rendered(
@@ -253,7 +254,13 @@ class IndexWriter:
         if seen.unusable:
             self._tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
         asked = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
-        result = Manifest(sources=list(sources), shards=shards, queries=asked, retired=dict(sorted(retired.items())))
+        result = Manifest(
+            sources=list(sources),
+            shards=shards,
+            queries=asked,
+            retired=dict(sorted(retired.items())),
+            written={file.shard.key: file.written for file in files if file.written is not None},
+        )
         self._place.write(manifest.NAME, result.to_json().encode())
         if asked is None:
             self._place.remove(QUERIES)

@@ -105,7 +105,8 @@ class Manifest(_Entry):
 
     A shard keeps its key as long as its file is in the corpus. `retired` are the keys of shards that were taken out,
     with the SHA-256 of their files: no other file gets such a key, and the same file gets it back.
-    Files are named relative to the manifest's folder when they lie in it, else by their full path or URL.
+    Files are named relative to the manifest's folder when they lie in it, else by their full path or URL. `written` is
+    when the file of a shard was last written, by its key, in nanoseconds; those at URLs have none.
     """
 
     version: Literal[2] = VERSION
@@ -113,6 +114,7 @@ class Manifest(_Entry):
     shards: list[Shard] = Field(min_length=1)
     queries: QueryFile | None = None
     retired: dict[str, str] = {}
+    written: dict[str, int] = {}
     _place: CorpusPlace = PrivateAttr()
 
     @model_validator(mode="after")

@@ -109,6 +109,13 @@ def test_a_failed_shard_is_told_without_a_stack(home: Path):
     assert "Stack Trace" not in failed.stderr
 
 
+def test_a_wrong_profile_is_told_without_a_stack(home: Path):
+    failed = run(home, "dagster", "definitions", "validate", KOPUB_PROFILE="nonsense", **QUIET)
+    assert failed.returncode == 1
+    assert "\nprofile nonsense: there is no such profile; there are b200, cpu," in failed.stdout
+    assert "Stack Trace" not in failed.stdout
+
+
 def test_the_last_line_of_a_step_is_shown_however_short_it_was(tmp_path: Path):
     written, terminal = tmp_path / "written", tmp_path / "terminal"
     written.write_text("of an earlier step\n")

@@ -113,6 +113,17 @@ def test_status_tells_old_tables_from_made_ones(platform: Platform, monkeypatch:
     assert any(line.startswith("last run") and "computed 4 rows" in line for line in lines)
 
 
+def test_status_names_files_that_are_not_as_they_were_indexed(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    first, second = sorted((platform.home / "source" / "corpus").iterdir())
+    content = first.read_bytes()
+    assert not any(str(first) in line for line in shown(platform, monkeypatch))
+    first.write_bytes(content[::-1])
+    second.unlink()
+    lines = shown(platform, monkeypatch)
+    assert f"{first} was written since it was indexed: `kopub index` looks whether it changed" in lines
+    assert f"{second} cannot be found: bring it back, or index what is there with `kopub index`" in lines
+
+
 def test_pages_read_in_part_are_listed_apart_from_lost_ones(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     platform.make("raw_pages")
     store = platform.store

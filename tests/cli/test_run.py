@@ -168,7 +168,7 @@ def test_rows_that_are_known_replace_those_that_were_likely() -> None:
     display.ended("ocr")
     lines = out.getvalue().splitlines()
     assert lines == [
-        "ocr: 2 of 2 rows made, 0.1 a second; about 0 s to go",
+        "ocr: 2 of 2 rows made, 0.1 rows/s; about 0 s to go",
         "ocr: 2 of 2 rows made in 16 s",
     ]
 

@@ -148,7 +148,7 @@ def test_a_cut_pdf_and_a_file_that_is_none_are_named_in_the_last_lines(tmp_path:
     assert done.returncode == 3, done.stderr
     last = done.stdout.splitlines()[-5:]
     assert last[0] == "3 pages: 1 quarantined, 2 unfinished"
-    assert last[1].startswith("- cut.pdf is quarantined: raw_pages: cut.pdf: ")
+    assert last[1].startswith("- cut.pdf is quarantined: the file is damaged")
     assert last[3] == f"1 file left out: {home / 'left_out.txt'} says why"
     again = forked.run(command, environment)
     assert (again.returncode, again.stdout.splitlines()) == (

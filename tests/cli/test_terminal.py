@@ -97,7 +97,7 @@ EVALUATE = (
     [
         ("plan", "GPU corpus_image_embeddings current stale perhaps missing regions"),
         ("plan --set embedding.dim=512", "hf_release stale"),
-        ("costs --top 5", "GPU s/row corpus_image_embeddings annual-report-2024_1"),
+        ("costs --top 5", "s/row corpus_image_embeddings annual-report-2024_1"),
         ("doubts", "annual-report-2024_2 repeats 1"),
         ("diff shard_00", "annual-report-2024_2 damage lost changed added numbers regions"),
         ("search 밝기", "annual-report-2024_1 annual-report-2024, 밝기를 1,234,567"),
@@ -145,6 +145,19 @@ def test_a_pipe_gets_lines_as_they_are():
     out = Console(file=io.StringIO(), width=20)
     say(out, "one line of more than twenty columns", "red")
     assert out.file.getvalue() == "one line of more than twenty columns\n"  # type: ignore[attr-defined]
+
+
+def test_korean_without_blanks_is_broken_between_its_characters_and_a_path_is_not():
+    assert spoken("가나다라마바사아자차.가나다라") == "가나다라마바사아자\n  차.가나다라\n"
+    assert spoken("가나다 라마바 사아자차") == "가나다 라마바\n  사아자차\n"
+    assert spoken("see /a/path/of/more/than/twenty") == "see\n  /a/path/of/more/than/twenty\n"
+
+
+def spoken(line: str) -> str:
+    """What `say` prints at a terminal of 20 columns."""
+    out = Console(file=io.StringIO(), width=20, force_terminal=True)
+    say(out, line)
+    return out.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_count_has_its_colour_only_where_something_is_counted_and_at_a_terminal():

@@ -56,7 +56,7 @@ def embedder(server: VLLMServer, **fields: Any) -> Qwen3VLEmbedder:
 
 def pages() -> list[Page]:
     path = sorted(SAMPLES.glob("*.arrow"))[0]
-    file = open_pages(path, "arrow", path.stat().st_size)
+    file = open_pages(path, "arrow")
     return [Page(str(row.id), bytes(row.image)) for row in (file.row(index) for index in range(2)) if row.image]
 
 

@@ -88,6 +88,8 @@ def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
     assert (failed.regions, failed.text, dict(failed.vectors)) == ((), "", {"image": failed.vectors["image"]})
     assert [page.id for page in corpus.pages.where(["failed", "quarantined"])] == ["b_1", "b_3"]
     assert [page.id for page in corpus.pages.where("ok", shard="shard_01")] == ["c_1"]
+    with pytest.raises(kopub.KopubError, match="there is no state 'bad'; there are ok, partial, blank, failed"):
+        corpus.pages.where("bad")
     with pytest.raises(kopub.KopubError):
         _ = broken.image
 

@@ -18,7 +18,7 @@ Work = list[tuple[Page, list[Region]]]
 def sample_work(count: int) -> Work:
     """The first pages of the samples."""
     path = sorted(_SAMPLES.glob("*.arrow"))[0]
-    file = open_pages(path, "arrow", path.stat().st_size)
+    file = open_pages(path, "arrow")
     rows = [file.row(index) for index in range(count)]
     pages = [Page(str(row.id), bytes(row.image)) for row in rows if row.image is not None]
     return [(page, _regions(page)) for page in pages]

@@ -7,6 +7,7 @@ from typing import Any
 
 from resources.diff.html import Picture, marked, rendered
 from resources.evaluation.benchmark import (
+    OWN_PAGES,
     Answers,
     Benchmark,
     Fact,
@@ -66,6 +67,7 @@ def render(
     return rendered(
         _TEMPLATE,
         benchmark=benchmark,
+        own_pages=OWN_PAGES,
         of=of,
         sides=sides,
         headline=shown,
