@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -88,8 +89,8 @@ class RawPages(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
-            # Straightening is OpenCV's work, which takes no interpreter: it has a thread for every core.
-            work = partial(_inspected, source, self.sets_upright)
+            # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
+            work = partial(_inspected, source, BoundedSemaphore(CHECKERS), self.sets_upright)
             yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
@@ -106,10 +107,11 @@ def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
 
 
-def _inspected(source: PageReader, sets_upright: bool, row: RowSpec) -> tuple[str, Row]:
+def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> tuple[str, Row]:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
-        info = inspect(page.data)
+        with checking:
+            info = inspect(page.data)
     except UndecodableImage as error:
         return row.id, {"state": error.state, "reason": str(error)}
     transform = None
