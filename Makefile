@@ -66,7 +66,7 @@ $(VENV)/.installed_gpu: $(VENV)/.installed
 	@deploy/gpu.sh $(BIN)/python
 	@touch $@
 
-# Commands started without make find the same history; a DAGSTER_HOME that is exported wins.
+# Commands started without make find the same history; an exported DAGSTER_HOME takes precedence.
 .env: deploy/local/dagster.yaml | $(VENV)/.installed
 	@mkdir -p .dagster
 	@[ -e .dagster/dagster.yaml ] || ln -s ../deploy/local/dagster.yaml .dagster/dagster.yaml || [ -e .dagster/dagster.yaml ]

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,7 +32,9 @@ from resources.engine import Engine
 from resources.errors import GateClosed, SourceError, StoreError
 from resources.evaluation.runs.comparison import headline_changes as reading_changes
 from resources.fingerprints import fingerprint
+from resources.pages.index_writer import LEFT_OUT
 from resources.pages.origins import origins
+from resources.printable import counted
 from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from resources.release.describe import describe
 from resources.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
@@ -47,6 +49,7 @@ from resources.release.versions import available_shards, replace_release
 from resources.resource import Resource
 from resources.search.metrics import headline_changes as finding_changes
 from resources.search.scores import change_lines, pages_by_state
+from resources.states import State
 from resources.store import schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
 from resources.store.footer_cache import FooterCache
@@ -237,13 +240,28 @@ class HfRelease(ShardAsset):
         finding = [] if about.scores is None else finding_changes(about.scores)
         worse = any(change.verdict == "worse" for change in (*reading, *finding))
         lines = [pages, *change_lines(reading, finding), *(f"gate closed: {line}" for line in closed)]
-        for line in lines:
+        for line in (*lines, *self._advice(states, doubtful, worse)):
             run.log(line)
         for made in finished.values():
             made.metadata["pages_of_the_corpus"] = pages
         lost = any(states[state] for state in INCOMPLETE)
         run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
         watcher().judged(closed)
+
+    def _advice(self, states: Mapping[str, int], doubtful: int, worse: bool) -> Iterator[str]:
+        """What to do about what the corpus lacks, a line each."""
+        if lost := sum(states.get(state, 0) for state in INCOMPLETE):
+            again = "; the next run tries the failed ones again" if states.get(State.FAILED) else ""
+            yield f"{counted(lost, 'page')} lost or read in part: `kopub status` names them{again}"
+        if doubtful:
+            yield "need review: `kopub doubts` lists them, worst first"
+        place = self.corpus.place
+        # Elsewhere it would be a request for each run.
+        if not place.remote and place.has(LEFT_OUT):
+            files = len(place.read(LEFT_OUT).splitlines())
+            yield f"{counted(files, 'file')} left out: {place.location(LEFT_OUT)} says why"
+        if worse:
+            yield "worse than the run before: `kopub diff` shows the pages that changed"
 
     def replace_release(
         self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _unchecked

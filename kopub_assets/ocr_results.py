@@ -16,7 +16,7 @@ from kopub_assets.materialize.rows import Row, RowSpec, page_rows, picture_made_
 from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Pdf
 from resources.layout.regions import Region, Task
 from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.base import Recognizer

@@ -15,7 +15,7 @@ from kopub_assets.materialize.text_layers import layer_made_from, text_layer_set
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Pdf
 from resources.layout.tasks import PICTURES
 from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts
@@ -121,7 +121,7 @@ class ParsedTexts(RowTable):
         wrong = doubtful(made.table)
         if not wrong:
             return {TEXTS_LOOK_RIGHT.name: None}
-        first = "; ".join(f"{page.page_id} {page.doubt:.2f}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
+        first = "; ".join(f"{page.page_id}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
         return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:

@@ -1,8 +1,9 @@
 """Where Dagster keeps its history: $DAGSTER_HOME, with the platform's settings where it has none of its own."""
 
+import io
 import os
 import shutil
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,11 @@ def make_databases(folder: Path) -> None:
         # Slow to load, and every `make` comes by here.
         import dagster as dg
 
-        with dg.DagsterInstance.from_config(str(folder)) as instance, redirect_stdout(None):
+        with (
+            dg.DagsterInstance.from_config(str(folder)) as instance,
+            redirect_stdout(None),
+            # Its bar of progress; errors are raised.
+            redirect_stderr(io.StringIO()),
+        ):
             instance.upgrade()
         (folder / _DONE).touch()

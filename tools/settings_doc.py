@@ -12,10 +12,9 @@ from pydantic.fields import FieldInfo
 
 from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.environment import VARIABLES
-from resources.config.profile import OTHERS, PLACES, VALUES, profile_model
+from resources.config.profile import OTHERS, PLACES, SERVER, VALUES, engine_section, profile_model, section_of
 from resources.config.profile_files import Pin
-from resources.config.sections import SERVER, engine_section, section_of
-from resources.config.wording.field_text import alternatives, is_model, limit_text, type_text
+from resources.config.wording import alternatives, is_model, limit_text, type_text
 from resources.vllm.server import VLLMServer
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "settings.md"

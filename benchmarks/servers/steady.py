@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server_metrics import by_name
+from resources.vllm.endpoint import Endpoint, by_name
 
 _EDGE = 0.15
 """Share of the answers that is left out at either end, at least."""

@@ -64,8 +64,7 @@ from resources.config.settings import Settings
 from resources.errors import EngineError
 from resources.profiling.observer import Observer
 from resources.profiling.picture import render
-from resources.profiling.report import report
-from resources.profiling.run_events import stages_of
+from resources.profiling.report import report, stages_of
 from resources.profiling.timeline import Span
 from resources.vllm.running_servers import servers, stop
 from resources.vllm.supervisor.server_state import Phase

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kopub_assets.running.execution import execute
 from kopub_assets.running.launchpad import launchable
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.runs.comparison import HISTORY

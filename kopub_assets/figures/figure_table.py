@@ -12,7 +12,7 @@ from kopub_assets.materialize.row_table import RetryPartial
 from kopub_assets.materialize.rows import Row, RowSpec, page_rows, picture_made_from, with_parent
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
-from resources.config.choices.figures import Figures
+from resources.config.choices import Figures
 from resources.errors import StoreError
 from resources.figures.figure import TABLE, Figure, FigurePicture, page_figures
 from resources.recognition.crops import crop_index, cut

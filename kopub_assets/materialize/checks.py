@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kopub_assets.materialize.rows import MadeShard
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State
 from resources.store.footer_cache import FooterCache

@@ -22,8 +22,7 @@ from kopub_assets.running.gpu_watch import gpu_watch
 from kopub_assets.running.launchpad import launchpad_config
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
-from resources.config.choices.gates import Gates
-from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices import Gates, ReadingRoom
 from resources.errors import GateClosed, KopubError, StorageAway
 from resources.fingerprints import fingerprint
 from resources.printable import counted

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, cast
 import dagster as dg
 from pydantic import ValidationError, create_model
 
-from resources.config.sections import section_of
-from resources.config.wording.problems import first_problem
+from resources.config.profile import section_of
+from resources.config.wording import first_problem
 from resources.resource import PROFILE_ONLY, Resource
 
 

@@ -11,7 +11,7 @@ from kopub_assets.materialize.score_tables import score_asset, score_result, sho
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.errors import KopubError
 from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.runs.comparison import significant_drops

@@ -12,8 +12,7 @@ from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
 from kopub_assets.running.command_line import canceled_when_stopped
 from kopub_assets.running.progress import watcher
-from resources.config.choices.figures import Figures
-from resources.config.choices.gates import Gates
+from resources.config.choices import Figures, Gates
 from resources.config.settings import Settings
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError

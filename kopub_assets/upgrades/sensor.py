@@ -15,7 +15,7 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.upgrades.guards import GuardStanding, may_upgrade, standings_of_guards
 from kopub_assets.upgrades.stale_scan import Survey, survey
-from resources.config.choices.upgrade_window import Upgrades
+from resources.config.choices import Upgrades
 from resources.config.settings import Settings
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES

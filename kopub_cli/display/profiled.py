@@ -12,13 +12,11 @@ from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.engine import Engine
 from resources.printable import visible
-from resources.profiling.limits import Limit, limit
 from resources.profiling.observer import Observed
 from resources.profiling.picture import Section, Table, render, section
-from resources.profiling.report import RunReport, StageReport, report
-from resources.profiling.run_events import stages_of
+from resources.profiling.report import RunReport, StageReport, report, stages_of
 from resources.profiling.sample_home import SampleHome
-from resources.profiling.timeline import Span
+from resources.profiling.timeline import Limit, Span, limit
 from resources.recognition.step_times import StepTime, step_times
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.records import ledger

@@ -124,7 +124,9 @@ class RunDisplay(Watcher):
                 if stage.rows or not stage.shards:
                     table.add_row(*self._row(stage, now))
             share, left = self._forecast.share(now), self._forecast.remaining(now)
-        return Group(table, *(() if self._is_over else (Text(f"{share:.0%}, about {duration(left)} to go"),)))
+        if self._is_over and not round(left):
+            return Group(table)
+        return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
 
     def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
         shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""

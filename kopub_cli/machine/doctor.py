@@ -58,8 +58,7 @@ def doctor(
 def _examined(settings: "Settings", quick: bool, progress: Progress) -> "Iterator[Finding]":
     from resources.doctor.environment import examine
     from resources.doctor.finding import is_well, warning
-    from resources.doctor.samples import read_samples
-    from resources.doctor.self_test import Engines, self_test
+    from resources.doctor.self_test import Engines, read_samples, self_test
 
     task = progress.add_task("looking at the machine", total=None)
 

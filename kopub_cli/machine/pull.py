@@ -17,10 +17,9 @@ def pull() -> None:
     """
     from resources.config.settings import read_settings
     from resources.doctor.gpus import idle_card
-    from resources.weights.fetch import fetch, listed_online, require_room
+    from resources.weights.fetch import examine, fetch, listed_online, require_room
     from resources.weights.pinned import pinned_weights
     from resources.weights.repository import cache_folder
-    from resources.weights.whole import examine
 
     settings = read_settings(os.environ)
     pins = pinned_weights(settings.engines)

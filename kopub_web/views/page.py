@@ -16,7 +16,7 @@ from kopub_web.pictures import FULL, picture_stamp
 from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
 from kopub_web.views.search import WAY
-from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices import ReadingRoom
 from resources.errors import KopubError
 from resources.recognition.crops import crop_index
 from resources.search.answer import QueryWords

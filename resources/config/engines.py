@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from resources.code_version import CodeVersion
-from resources.config.wording.near_names import did_you_mean
+from resources.config.wording import did_you_mean
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError

@@ -8,17 +8,34 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from resources.config.environment import read_environment
-from resources.config.overrides import put
+from resources.config.environment import put, read_environment
 from resources.config.places import store_url
 from resources.config.profile_files import find_profile
-from resources.config.section_names import SECTIONS, VALUES
 from resources.errors import ConfigError
 from resources.pages.manifest import Manifest
 from resources.pages.places.corpus_place import CACHE_GB, CorpusPlace
 
 if TYPE_CHECKING:
     from resources.store.table_store import TableStore
+
+ENGINES = ("layout", "recognition", "embedding", "notes")
+"""The sections that choose an engine."""
+SECTIONS = (
+    *ENGINES,
+    "figures",
+    "corpus",
+    "store",
+    "release",
+    "hub",
+    "pdf",
+    "gates",
+    "upgrades",
+    "search",
+    "reading_room",
+)
+VALUES = ("shards_per_run",)
+"""Keys that are no sections."""
+
 
 STORE, CORPUS = "store", "corpus"
 

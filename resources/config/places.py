@@ -61,7 +61,7 @@ def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
     """The two parts of one link of a chained URL (`simplecache::s3://bucket`), when a package opens it."""
     import fsspec
 
-    from resources.config.wording.near_names import did_you_mean
+    from resources.config.wording import did_you_mean
 
     protocol, slashes, path = link.partition("://")
     known = fsspec.available_protocols()

@@ -9,8 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from resources.config.places import PINS, PROFILES
-from resources.config.wording.near_names import did_you_mean
-from resources.config.wording.problems import first_problem
+from resources.config.wording import did_you_mean, first_problem
 from resources.errors import ConfigError
 from resources.printable import first_line, visible
 

@@ -13,18 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from resources.config.choices.figures import Figures
-from resources.config.choices.gates import Gates
-from resources.config.choices.pdf import Pdf
-from resources.config.choices.reading_room import ReadingRoom
-from resources.config.choices.search import Search
-from resources.config.choices.upgrade_window import Upgrades
-from resources.config.environment import read_environment
-from resources.config.overrides import Override
+from resources.config.choices import Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from resources.config.environment import Override, read_environment
 from resources.config.places import PINS, PROFILES, ROOT, placed
-from resources.config.profile import SECTIONS, VALUES, checked_profile, named
+from resources.config.profile import SECTIONS, VALUES, checked_profile, make, named
 from resources.config.profile_files import Pins, find_profile, read_pins
-from resources.config.sections import make
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError

@@ -22,7 +22,7 @@ from resources.recognition.vlm.region_images import crop_pixels, has_ink, strips
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
-from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
+from resources.vllm.client.requests import Refused, TooLarge, Unanswered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

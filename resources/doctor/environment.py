@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from resources.config.settings import Settings
-from resources.doctor import gpus, machine, servers, toolchain
+from resources.doctor import gpus, machine, servers
 from resources.doctor.finding import Finding, ok, problem
-from resources.doctor.weights import Step, weights
+from resources.doctor.servers import Step, weights
 from resources.engine import Engine
 from resources.errors import KopubError
 from resources.release.place import require_place
@@ -41,8 +41,8 @@ def examine(
     if gpus.are_used(engines):
         seen = probe()
         yield gpus.visible_gpus(seen)
-        yield toolchain.compiler()
-        yield toolchain.headers()
+        yield machine.compiler()
+        yield machine.headers()
         if "problem" not in seen:
             warm = [server.specification.model for server in running_servers()]
             yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)

@@ -1,9 +1,10 @@
-"""Checks of the machine that hold for every profile, and of what vLLM needs of Linux."""
+"""Checks of the machine: what holds for every profile, what vLLM needs of Linux, and what compiles kernels."""
 
 import os
 import platform
 import shutil
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,3 +106,26 @@ def open_file_limit() -> int:
         return sys.maxsize
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+_COMPILERS = ("gcc", "clang")
+
+
+def compiler() -> Finding:
+    """The C compiler that Triton would take: $CC, or one on the path."""
+    asked = os.environ.get("CC")
+    found = next(filter(None, map(shutil.which, (asked,) if asked else _COMPILERS)), None)
+    if found:
+        return ok("compiler", found)
+    looked = f"CC is {asked}, which is not there" if asked else f"there is no {' and no '.join(_COMPILERS)}"
+    return problem("compiler", f"{looked}: Triton cannot build its kernels", "apt-get install gcc libc6-dev")
+
+
+def headers(folder: str | None = None) -> Finding:
+    """Python.h of this interpreter."""
+    path = Path(folder or sysconfig.get_paths()["include"]) / "Python.h"
+    if path.is_file():
+        return ok("Python.h", str(path))
+    version = sysconfig.get_python_version()
+    do = f"apt-get install python{version}-dev, or use a Python that brings its headers along (uv, conda)"
+    return problem("Python.h", f"there is no {path}: Triton cannot build its kernels", do)

@@ -4,27 +4,65 @@ Each engine is judged by itself: the layout by the model's own code, the recogni
 the printed texts. Only the recognizer needs another one's work, the regions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
+from resources.diff.compare import match
 from resources.doctor.finding import Finding, Level, is_well, ok, problem, warning
-from resources.doctor.measures import character_error_rate, recall, regions_alike
-from resources.doctor.samples import Samples
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.errors import EngineError
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.arrow import open_pages
+from resources.pages.manifest import NAME, SAMPLES, Manifest
+from resources.pages.page import Page
+from resources.pages.queries import Query, from_table, read_table
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
 from resources.store.records.self_tests import SelfTest, keep
 from resources.texts.plain_text import page_text
+
+GOLD = SAMPLES / "gold"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Pages, the text of each by its id, and queries."""
+
+    pages: Sequence[Page]
+    texts: dict[str, str]
+    queries: Sequence[Query]
+
+    def some(self, count: int) -> "Samples":
+        """The first `count` pages and the queries that they answer."""
+        pages = self.pages[:count]
+        ids = {page.page_id for page in pages}
+        texts = {page_id: text for page_id, text in self.texts.items() if page_id in ids}
+        return Samples(pages, texts, [query for query in self.queries if ids.issuperset(query.ground_truth)])
+
+
+def read_samples() -> Samples:
+    """The twelve pages that come with the project. Raises `SourceError`."""
+    manifest = Manifest.read(SAMPLES / NAME)
+    pages, queries = [], []
+    table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
+    for shard in manifest.shards:
+        file = open_pages(SAMPLES / shard.file, shard.format)
+        rows = (file.row(index) for index in range(shard.rows))
+        pages += [Page(row.id, bytes(row.image)) for row in rows if row.id is not None and row.image is not None]
+        queries += from_table(table, shard.key) if table is not None else []
+    texts = {page.page_id: (GOLD / f"{page.page_id}.txt").read_text("utf-8") for page in pages}
+    return Samples(pages, texts, queries)
+
 
 ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9
 """Share of regions as the model's own code finds them. In half precision a box near the threshold comes or goes, one in
@@ -212,3 +250,51 @@ def _is_sound(made: Embedding, dim: int) -> bool:
     if made.state is not State.OK or vector is None:
         return False
     return vector.shape == (dim,) and bool(np.isfinite(vector).all()) and abs(float(np.linalg.norm(vector)) - 1) < 5e-3
+
+
+SAME_BOX = 0.8
+"""IoU from which two boxes are one; a region of a line of text moves by less than that between precisions."""
+
+
+def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) -> float:
+    """Edits by printed characters over all pages together, after NFC and without white space; a lost page is all wrong.
+
+    White space is left out because a line may be broken anywhere.
+    """
+    edits = characters = 0
+    for page_id, text in printed.items():
+        wanted = _bare(text)
+        edits += min(Levenshtein.distance(_bare(read.get(page_id, "")), wanted), len(wanted))
+        characters += len(wanted)
+    return edits / characters if characters else 0.0
+
+
+def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
+    """The share of the regions of both that have a partner of the same label at the same place; 1 for none at all."""
+    pairs = match([region.bbox for region in found], [region.bbox for region in expected])
+    same = sum(found[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
+    total = len(found) + len(expected)
+    return 2 * same / total if total else 1.0
+
+
+def recall(
+    pages: Mapping[str, np.ndarray], queries: Mapping[str, np.ndarray], asked: Sequence[Query], at: int
+) -> float:
+    """The share of questions one of whose pages is among the first `at`; a page that ties counts as after all others.
+
+    Without the tie rule, vectors that are all the same would find something.
+    """
+    if not pages or not asked:
+        return 0.0
+    ids, matrix = list(pages), np.stack(list(pages.values()))
+    hits = 0
+    for query in asked:
+        if query.query_id in queries:
+            scores = dict(zip(ids, matrix @ queries[query.query_id], strict=True))
+            best = max((scores[page] for page in query.ground_truth if page in scores), default=None)
+            hits += best is not None and sum(score >= best for score in scores.values()) <= at
+    return hits / len(asked)
+
+
+def _bare(text: str) -> str:
+    return "".join(unicodedata.normalize("NFC", text).split())

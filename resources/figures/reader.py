@@ -23,7 +23,7 @@ from resources.recognition.vlm.region_images import (
 )
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.http_errors import Refused, Unanswered
+from resources.vllm.client.requests import Refused, Unanswered
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.pages.origins import Origin
 from resources.states import LOST
 from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES

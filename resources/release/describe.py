@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.engine import Engine
 from resources.evaluation.runs.comparison import HISTORY as READING_HISTORY
 from resources.evaluation.runs.comparison import guards, verdict

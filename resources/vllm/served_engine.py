@@ -12,10 +12,8 @@ from pydantic import Field, PrivateAttr
 
 from resources.engine import Engine, require_installed
 from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.handler import Handler
-from resources.vllm.client.messages import WarmUp
-from resources.vllm.client.worker import Worker, boot_process
-from resources.vllm.client.worker_pool import WorkerPool, process_count
+from resources.vllm.client.messages import Handler, WarmUp
+from resources.vllm.client.worker_pool import Worker, WorkerPool, boot_process, process_count
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")

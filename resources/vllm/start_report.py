@@ -4,7 +4,7 @@ import logging
 import time
 
 from resources.errors import EngineError
-from resources.vllm.supervisor.progress import LogTail, remaining, stage
+from resources.vllm.supervisor.server_log import LogTail, remaining, stage
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State, server_folders
 
 _REPORT_SECONDS = 10.0

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.weights.hub_errors import called
-from resources.weights.pinned import Weights
+from resources.weights.pinned import Weights, called
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.py")
 """What transformers and vLLM read; the rest are pictures, cards and the same weights in other formats."""

@@ -8,7 +8,7 @@ import pytest
 
 from kopub_assets.materialize.checks import losses, unaccounted, unsound_vectors, without_regions
 from kopub_assets.materialize.rows import MadeShard, RowSpec, Work
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.states import State
 from resources.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resources.config.choices.figures import Figures
+from resources.config.choices import Figures
 from resources.config.settings import load_settings
 from resources.documents.export import write_documents
 from resources.figures.notes import sound_notes

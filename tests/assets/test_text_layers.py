@@ -16,7 +16,7 @@ from kopub_cli.indexed_corpus import corpus_check
 from kopub_cli.judge.doubts import about_layers, texts_by_shard
 from kopub_web.app import reading_room
 from kopub_web.room import Room
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Pdf
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.errors import KopubError
 from resources.pages.documents.pdf import Pdfs

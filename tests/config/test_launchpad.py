@@ -11,9 +11,7 @@ import pytest
 from definitions import definitions_of
 from kopub_assets.running.execution import failures_of
 from kopub_assets.running.launchpad import launchable
-from resources.config.choices.figures import Figures
-from resources.config.choices.gates import Gates
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Figures, Gates, Pdf
 from resources.config.engines import find_engines, load_engine
 from resources.config.settings import ROOT, read_settings
 from resources.pages.corpus import Corpus

@@ -7,9 +7,8 @@ import pytest
 
 from resources.config.engines import PROTOCOLS, find_engines, load_engine
 from resources.config.environment import VARIABLES
-from resources.config.profile import OTHERS
+from resources.config.profile import OTHERS, engine_section, section_of
 from resources.config.profile_files import Pin
-from resources.config.sections import engine_section, section_of
 from resources.vllm.server import VLLMServer
 from tools import settings_doc
 

@@ -12,7 +12,7 @@ from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.shard_diff import compare_versions
 from kopub_assets.upgrades.table_versions import edition
 from kopub_cli.make.plan import planned
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Pdf
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
 from resources.documents.export import write_documents
 from resources.embedding.hashed.embedder import HashedEmbedder

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.config.settings import load_settings, read_settings
-from resources.doctor import gpus, machine, servers, toolchain
+from resources.doctor import gpus, machine, servers
 from resources.doctor.finding import Finding, Level
 from resources.doctor.gpu_probe import driver
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -203,14 +203,14 @@ def test_a_gpu_that_is_asked_for_and_not_there() -> None:
 def test_no_compiler_and_no_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    missing = toolchain.compiler()
+    missing = machine.compiler()
     assert missing.level is Level.PROBLEM
     assert "apt-get install gcc" in missing.do
     monkeypatch.setenv("CC", "no-such-cc")
-    assert "CC is no-such-cc" in toolchain.compiler().says
+    assert "CC is no-such-cc" in machine.compiler().says
     monkeypatch.setenv("CC", sys.executable)
-    assert toolchain.compiler().level is Level.OK
-    headers = toolchain.headers(str(tmp_path))
+    assert machine.compiler().level is Level.OK
+    headers = machine.headers(str(tmp_path))
     assert headers.level is Level.PROBLEM
     assert "-dev" in headers.do
 

@@ -14,11 +14,9 @@ from kopub_assets.materialize.dagster_assets import require_tested
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.doctor.finding import Finding, Level
-from resources.doctor.measures import character_error_rate
-from resources.doctor.samples import Samples, read_samples
-from resources.doctor.self_test import Engines, Step, self_test
+from resources.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
@@ -200,7 +198,7 @@ def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, m
 
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("resources.doctor.samples.read_samples", samples)
+    monkeypatch.setattr("resources.doctor.self_test.read_samples", samples)
 
     def run(*arguments: str) -> Result:
         monkeypatch.setattr("resources.config.settings.load_settings", lambda: platform.settings)

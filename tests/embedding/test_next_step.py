@@ -18,7 +18,7 @@ from aiohttp import web
 from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.states import State
 from resources.vllm import served_engine
-from resources.vllm.client import worker
+from resources.vllm.client import worker_pool
 from tests.doubles.engines import SlowReader
 from tests.doubles.vector_double import Request, VectorDouble, embedder, embedder_at, sound
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
@@ -95,14 +95,14 @@ class LastPages:
 def test_the_text_step_finds_its_processes_up_without_what_only_pages_need(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted: list[worker.Worker] = []
-    boot = worker.boot_process
+    booted: list[worker_pool.Worker] = []
+    boot = worker_pool.boot_process
 
-    def noted() -> worker.Worker:
+    def noted() -> worker_pool.Worker:
         booted.append(boot())
         return booted[-1]
 
-    monkeypatch.setattr(worker, "boot_process", noted)
+    monkeypatch.setattr(worker_pool, "boot_process", noted)
     monkeypatch.setattr(served_engine, "boot_process", noted)
     with_torch: list[bool] = []
 
@@ -137,7 +137,7 @@ def test_processes_for_texts_read_the_tokenizer_while_they_wait(tmp_path: Path) 
     assert made.state is State.OK
 
 
-def _pid(booted: worker.Worker) -> int:
+def _pid(booted: worker_pool.Worker) -> int:
     assert isinstance(booted._runner, subprocess.Popen)
     return booted._runner.pid
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from kopub_cli.display.score_lines import reading_lines
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.runs.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest

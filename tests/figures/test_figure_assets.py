@@ -18,7 +18,7 @@ from kopub_cli.display.profiled import stages_to_run
 from kopub_cli.make.plan import planned
 from kopub_cli.make.run import run_assets
 from resources.code_version import CodeVersion
-from resources.config.choices.figures import Figures
+from resources.config.choices import Figures
 from resources.config.settings import Settings
 from resources.diff.compare import compare
 from resources.embedding.base import Embedder

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from resources.config.settings import ROOT, Settings
-from resources.doctor.samples import read_samples
+from resources.doctor.self_test import read_samples
 from tests.package.test_read import CPU
 from tests.support.harness import Platform
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from resources.profiling.cores import Cores
+from resources.profiling.observer import Cores
 
 
 @pytest.mark.parametrize("sums", [True, False])

@@ -2,8 +2,7 @@
 
 import pytest
 
-from resources.profiling.limits import limit
-from resources.profiling.timeline import Split
+from resources.profiling.timeline import Split, limit
 
 KEYS = ("in_flight", "processes", "server.max_num_seqs", "server.gpus", "line_height")
 

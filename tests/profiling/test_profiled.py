@@ -10,11 +10,9 @@ from kopub_cli.display.profiled import Profiled, tables
 from resources.config.settings import load_settings
 from resources.gpu.cards import Card, Reading
 from resources.gpu.sampler import GIB, Readings
-from resources.profiling.limits import Limit
 from resources.profiling.observer import Observed
-from resources.profiling.report import report
-from resources.profiling.run_events import Stage
-from resources.profiling.timeline import Span
+from resources.profiling.report import Stage, report
+from resources.profiling.timeline import Limit, Span
 from resources.recognition.step_times import FILE, step_times
 
 

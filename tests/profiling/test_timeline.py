@@ -5,8 +5,7 @@ import pytest
 from resources.gpu.sampler import Readings
 from resources.profiling.observer import Observed, ServerHistory
 from resources.profiling.picture import Table, render, section
-from resources.profiling.report import first_answer, report
-from resources.profiling.run_events import Stage
+from resources.profiling.report import Stage, first_answer, report
 from resources.profiling.timeline import (
     Activity,
     Span,

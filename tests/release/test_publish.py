@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
 from resources.release import hub as release_hub

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.errors import StoreError
 from resources.release import local
 from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput

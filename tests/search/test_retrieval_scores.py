@@ -13,7 +13,7 @@ import pytest
 from kopub_assets.running.execution import failures_of
 from kopub_cli.display.score_lines import retrieval_lines
 from resources.code_version import CodeVersion
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.config.settings import load_settings
 from resources.layout.regions import Region
 from resources.pages.page import Page

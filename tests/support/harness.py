@@ -18,9 +18,7 @@ from kopub_assets.materialize.asset import Run
 from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
 from kopub_assets.running.launchpad import launchable
-from resources.config.choices.figures import Figures
-from resources.config.choices.gates import Gates
-from resources.config.choices.pdf import Pdf
+from resources.config.choices import Figures, Gates, Pdf
 from resources.config.located import Located
 from resources.config.settings import Settings
 from resources.figures.none import NoNotes

@@ -17,7 +17,7 @@ _SAYS = frozenset(
 """Calls whose texts are reasons."""
 _NAME, _FILES = "reason", "pages"
 """What holds a reason before it is handed over; but where files are read, it is one why a command ends."""
-_RUN_ENDS = frozenset({"worker_loop.py", "worker_process.py", "indexing.py", "reference.py"})
+_RUN_ENDS = frozenset({"worker_process.py", "indexing.py", "reference.py"})
 """What these say ends a run, or is said before one, and stands in no table."""
 
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from kopub_cli.make.plan import evaluation_lines, planned
-from resources.config.choices.gates import Gates
+from resources.config.choices import Gates
 from resources.release.describe import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages

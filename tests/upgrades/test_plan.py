@@ -16,7 +16,7 @@ from kopub_assets.upgrades.stale_scan import Survey, survey
 from kopub_cli.display.durations import duration
 from kopub_cli.make.plan import in_between
 from resources.code_version import CodeVersion
-from resources.config.choices.upgrade_window import Upgrades
+from resources.config.choices import Upgrades
 from resources.config.settings import what_if
 from resources.errors import ConfigError
 from resources.layout.cpu.detector import CpuLayout

@@ -18,8 +18,7 @@ from resources.errors import EngineError
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.messages import WarmUp
-from resources.vllm.client.worker import boot_process
-from resources.vllm.client.worker_pool import WorkerPool
+from resources.vllm.client.worker_pool import WorkerPool, boot_process
 from resources.vllm.server import VLLMServer
 from tests.support.installed import needs
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.services
 ROOT = Path(__file__).resolve().parents[2]
 WAITING = """
 import time
-from resources.vllm.client.worker import boot_process
+from resources.vllm.client.worker_pool import boot_process
 waiting = [boot_process() for _ in range(2)]
 time.sleep(3600)
 """

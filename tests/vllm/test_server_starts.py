@@ -17,7 +17,7 @@ from resources.vllm.flags import serve_arguments
 from resources.vllm.running_servers import servers
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.probe import probe
-from resources.vllm.supervisor.progress import stages
+from resources.vllm.supervisor.server_log import stages
 from resources.vllm.supervisor.server_state import Phase
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until

@@ -20,7 +20,7 @@ from aiohttp import web
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.fair_queue import FairQueue
-from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
+from resources.vllm.client.requests import Refused, TooLarge, Unanswered
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from tests.doubles.asking import PATH, Asking, ask, body, words

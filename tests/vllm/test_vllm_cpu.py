@@ -22,8 +22,7 @@ import pytest
 from resources.config.profile_files import read_profile
 from resources.errors import EngineError
 from resources.vllm.endpoint import Endpoint, Meter
-from resources.vllm.flags import serve_arguments
-from resources.vllm.known_flags import listed_flags, unknown_flags
+from resources.vllm.flags import listed_flags, serve_arguments, unknown_flags
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl

@@ -24,16 +24,14 @@ from kopub_cli.machine.serve import app
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint, Meter
+from resources.vllm.endpoint import Endpoint, Meter, parse, report
 from resources.vllm.flags import serve_arguments, serve_environment
 from resources.vllm.plugin import GLM_OCR as SWITCH
 from resources.vllm.running_servers import servers, stop
 from resources.vllm.server import VLLMServer
-from resources.vllm.server_metrics import parse, report
-from resources.vllm.supervisor.diagnosis import likely_cause
 from resources.vllm.supervisor.gpu_lock import visible
 from resources.vllm.supervisor.probe import probe
-from resources.vllm.supervisor.progress import LogTail
+from resources.vllm.supervisor.server_log import LogTail, likely_cause
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, moved
 from tests.doubles.http_double import HttpDouble
 from tests.support.processes.lease_client import LeaseClient

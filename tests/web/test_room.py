@@ -21,7 +21,7 @@ from kopub_web import words_ahead
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.code_version import CodeVersion
-from resources.config.choices.reading_room import ReadingRoom
+from resources.config.choices import ReadingRoom
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.runs.home import KnownAnswers, write_gold

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.doctor.finding import Finding, Level
-from resources.doctor.weights import weights
+from resources.doctor.servers import weights
 from resources.weights.pinned import Weights
 from resources.weights.repository import snapshot_folder
 from tests.doubles.hubs.model_hub import COMMIT, ModelHub

@@ -31,8 +31,7 @@ from resources.pages.page import Page
 from resources.resource import ProfileOnly
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
-from resources.weights.hub_errors import called
-from resources.weights.pinned import Weights
+from resources.weights.pinned import Weights, called
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,8 +22,7 @@ from resources.printable import harmless
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
-from resources.vllm.client.http_errors import Refused, Unanswered
-from resources.vllm.client.image_requests import Frame, framed, image_part, request_frame
+from resources.vllm.client.requests import Frame, Refused, Unanswered, framed, image_part, request_frame
 
 PATH = "/v1/embeddings"
 _FORMAT = {"encoding_format": "base64", "embed_dtype": "float32", "endianness": "little"}

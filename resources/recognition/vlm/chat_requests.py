@@ -10,7 +10,7 @@ from typing import Any
 from resources.code_version import CodeVersion
 from resources.layout.regions import Task
 from resources.recognition.vlm.region_images import RegionImage
-from resources.vllm.client.image_requests import Frame, framed, image_part, request_frame
+from resources.vllm.client.requests import Frame, framed, image_part, request_frame
 
 VERSION = CodeVersion("recognition.requests", {1: "the first release"})
 PATH = "/v1/chat/completions"

@@ -44,7 +44,7 @@ from resources.recognition.vlm.retry_plan import FIRST_ATTEMPT, Attempt, may_be_
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.fair_queue import gather_all
-from resources.vllm.client.http_errors import Refused, TooLarge, Unanswered
+from resources.vllm.client.requests import Refused, TooLarge, Unanswered
 
 if TYPE_CHECKING:
     import numpy as np

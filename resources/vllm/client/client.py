@@ -21,7 +21,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from tenacity.wait import wait_random_exponential
 
 from resources.vllm.client.fair_queue import FairQueue
-from resources.vllm.client.http_errors import AnswerTimeout, ServerGone, TransientError, Unanswered, check
+from resources.vllm.client.requests import AnswerTimeout, ServerGone, TransientError, Unanswered, check
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.supervisor.probe import Target, is_alive
 

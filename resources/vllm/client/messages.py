@@ -1,12 +1,29 @@
-"""The messages between a worker pool and its workers. All travel pickled through the worker's pipe."""
+"""The work of a client process, and the messages between it and its pool."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.handler import Handler
+from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.endpoint import Endpoint
+
+Job_contra = TypeVar("Job_contra", contravariant=True)
+Ready = TypeVar("Ready")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Handler(Protocol[Job_contra, Ready, Result_co]):
+    """Prepares jobs and finishes them with requests. Each worker makes its own and closes it at its end."""
+
+    def prepare(self, job: Job_contra) -> Ready:
+        """The work before the first request; runs in one of the worker's threads. `EngineError` ends the run."""
+        ...
+
+    async def finish(self, ready: Ready, client: Client) -> Result_co:
+        """Send the job's requests and return its result. All requests of one job share a flow of the queue."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,37 @@
-"""The start and the end of a worker process."""
+"""A worker process: its start, its loop over the jobs of the pool, and its end."""
 
+import asyncio
 import os
 import pickle
 import signal
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import Any
 
+from resources.errors import EngineError
 from resources.freed_memory import keep_blocks
-from resources.vllm.client.messages import Start, WarmUp, WorkerFailed
-from resources.vllm.client.worker_loop import run_worker
+from resources.vllm.client.client import Client
+from resources.vllm.client.messages import (
+    EndpointRequest,
+    FromWorker,
+    Handler,
+    JobDone,
+    JobLost,
+    JobRequest,
+    NewEndpoint,
+    NewJob,
+    Start,
+    ToWorker,
+    UnhealthyReport,
+    WarmUp,
+    WorkerFailed,
+    WorkerSettings,
+)
+from resources.vllm.endpoint import Endpoint
 
 
 def main(connection: Connection) -> None:
@@ -45,3 +67,141 @@ def _started(connection: Connection) -> Start | None:
             # What is missing or broken is told by the job that needs it.
             with suppress(Exception):
                 call()
+
+
+def run_worker(connection: Connection, make: Callable[[], Handler[Any, Any, Any]], settings: WorkerSettings) -> None:
+    """Work until the pool closes the pipe; a failure is its last message."""
+    with connection, ThreadPoolExecutor(1, "outbox") as outbox:
+        loop = WorkerLoop(connection, outbox, settings)
+        try:
+            handler = make()
+            try:
+                asyncio.run(loop.run(handler))
+            finally:
+                handler.close()
+        except EngineError as error:
+            loop.send(WorkerFailed(str(error)))
+        except Exception as error:
+            reason = f"a client process failed ({type(error).__name__}: {error}); this is a bug in it"
+            loop.send(WorkerFailed(reason))
+
+
+class WorkerLoop:
+    """The worker's side of the pipe. It is the `EndpointSource` of its client."""
+
+    def __init__(self, connection: Connection, outbox: ThreadPoolExecutor, settings: WorkerSettings) -> None:
+        self._connection, self._outbox, self._settings = connection, outbox, settings
+        self._generation = 0
+        self._endpoint: Endpoint | None = None
+        self._requested = -1
+        """The generation whose successor was requested."""
+        self._failure: asyncio.Future[None]
+        self._jobs: asyncio.Queue[NewJob]
+        self._moved: asyncio.Condition
+
+    def send(self, message: FromWorker) -> None:
+        """Hand a message to the thread that writes to the pipe."""
+        self._outbox.submit(self._send, message)
+
+    def _send(self, message: FromWorker) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            return  # the pool has ended; the listener ends the worker then
+        except Exception as error:
+            reason = f"a result cannot be handed over ({type(error).__name__}: {error}); this is a bug in its handler"
+            self._connection.send(WorkerFailed(reason))
+
+    async def run(self, handler: Handler[Any, Any, Any]) -> None:
+        """Work until the pool closes the pipe. Raises what ends all work."""
+        loop = asyncio.get_running_loop()
+        self._jobs = asyncio.Queue()
+        self._moved = asyncio.Condition()
+        self._failure = loop.create_future()
+        closed = asyncio.Event()
+        threading.Thread(target=self._listen, args=(loop, closed), daemon=True).start()
+        with ThreadPoolExecutor(self._settings.threads, "prepare") as threads:
+            loop.set_default_executor(threads)
+            async with Client(self, self._settings.slots, self._settings.retry) as client:
+                finishing: set[asyncio.Task[None]] = set()
+                feeders = [
+                    asyncio.create_task(self._feed(handler, client, finishing)) for _ in range(self._settings.threads)
+                ]
+                ending = asyncio.create_task(closed.wait())
+                await asyncio.wait({ending, self._failure, *feeders}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (*feeders, *finishing, ending):
+                    task.cancel()
+                await asyncio.gather(*feeders, *finishing, return_exceptions=True)
+        for task in (self._failure, *feeders):
+            if task.done() and not task.cancelled():
+                task.result()
+
+    async def current(self) -> tuple[int, Endpoint]:
+        if self._endpoint is None:
+            await self.renew(0, "the first request")
+        assert self._endpoint is not None
+        return self._generation, self._endpoint
+
+    async def renew(self, generation: int, reason: str) -> None:
+        if generation == self._generation and self._requested < generation:
+            self._requested = generation
+            self.send(EndpointRequest(generation, reason))
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._generation > generation)
+
+    def report_unhealthy(self, generation: int, url: str, reason: str) -> None:
+        self.send(UnhealthyReport(generation, url, reason))
+
+    def _listen(self, loop: asyncio.AbstractEventLoop, closed: asyncio.Event) -> None:
+        """Read messages, in a thread of its own, until the pool closes the pipe."""
+        try:
+            while True:
+                message: ToWorker = self._connection.recv()
+                if isinstance(message, NewJob):
+                    loop.call_soon_threadsafe(self._jobs.put_nowait, message)
+                else:
+                    asyncio.run_coroutine_threadsafe(self._move(message), loop)
+        except (EOFError, OSError):
+            pass
+        except Exception as error:
+            reason = f"a job cannot be loaded ({type(error).__name__}: {error}); this is a bug in its handler"
+            self.send(WorkerFailed(reason))
+            return
+        try:
+            loop.call_soon_threadsafe(closed.set)
+        except RuntimeError:
+            return  # the loop has ended by itself
+
+    async def _move(self, message: NewEndpoint) -> None:
+        async with self._moved:
+            self._generation, self._endpoint = message.generation, message.endpoint
+            self._moved.notify_all()
+
+    async def _feed(self, handler: Handler[Any, Any, Any], client: Client, finishing: set[asyncio.Task[None]]) -> None:
+        """Take a job whenever fewer requests wait for a slot than there are slots."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await client.queue.wait_below(self._settings.slots)
+            self.send(JobRequest())
+            job = await self._jobs.get()
+            try:
+                ready = await loop.run_in_executor(None, handler.prepare, job.job)
+            except EngineError:
+                raise  # it would be the same for every job
+            except Exception as error:
+                self.send(JobLost(job.number, f"preparing it failed: {type(error).__name__}: {error}"))
+                continue
+            task = asyncio.create_task(self._finish(handler, client, job.number, ready))
+            finishing.add(task)
+            task.add_done_callback(finishing.discard)
+            # Let it queue its requests before the queue is measured again.
+            await asyncio.sleep(0)
+
+    async def _finish(self, handler: Handler[Any, Any, Any], client: Client, number: int, ready: Any) -> None:
+        try:
+            self.send(JobDone(number, await handler.finish(ready, client)))
+        except EngineError as error:
+            if not self._failure.done():
+                self._failure.set_exception(error)
+        except Exception as error:
+            self.send(JobLost(number, f"{type(error).__name__}: {error}"))

@@ -19,7 +19,7 @@ from vllm.model_executor.models.glm_ocr import (  # noqa: TID253
 )
 
 from resources.vllm.plugin.host_ahead import Grid, PlacesFromHost, ends, on_device, positions
-from resources.vllm.plugin.norm_rope import norm_rope
+from resources.vllm.plugin.rope import norm_rope
 
 _log = init_logger(f"vllm.{__name__}")
 

@@ -1,17 +1,68 @@
-"""The leader of a server's session: it ends when the server or the supervisor does, and takes every descendant along.
+"""A program below a guard, which ends with the program or the supervisor and takes every descendant along.
 
 `python -m resources.vllm.supervisor.guard FOLDER COMMAND...`, with a pipe as standard input that only the
 supervisor holds open. Its end of file means that the supervisor is gone or wants the server
 stopped; a byte means at once. Standard library only.
 """
 
+import ctypes
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
-from resources.vllm.supervisor.processes import die_with_parent, kill_session
+GUARD_SECONDS = 30.0
+"""Longer than a guard takes at worst: its grace, then ten seconds of killing."""
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+class Guarded:
+    """A program that ends with the supervisor, however that ends, and takes everything it started along."""
+
+    def __init__(
+        self, folder: Path, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], kept: Sequence[int]
+    ) -> None:
+        """Start it in `folder`; the locks `kept` stay held until its last process is gone."""
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "resources.vllm.supervisor.guard", str(folder), *command],
+            cwd=_ROOT,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=kept,
+            start_new_session=True,
+        )
+
+    @property
+    def session(self) -> tuple[int, int]:
+        """Leader and its start time."""
+        return self._guard.pid, start_time(self._guard.pid) or 0
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._guard.poll()
+
+    def stop(self, at_once: bool = False) -> None:
+        """Stop it and everything it started; SIGTERM first unless `at_once`."""
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):
+            if at_once:
+                self._guard.stdin.write(b"!")
+            self._guard.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._guard.wait(GUARD_SECONDS)
+        self._guard.kill()
+        self._guard.wait()
+        kill_session(self._guard.pid)
+
 
 GRACE = 15.0
 """Seconds between SIGTERM and SIGKILL; vLLM takes 1 s, 6 s with several API processes."""
@@ -36,6 +87,89 @@ def main(folder: str, command: list[str]) -> int:
     gone = kill_session(os.getpid())
     status = server.wait() if gone else 1
     return status if status >= 0 else 128 - status
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_REAP_SECONDS = 10.0
+"""A killed process may spend seconds in the GPU driver giving its memory back."""
+_START_TIME = 19
+"""Field of /proc/PID/stat, counted after the command name; proc(5) calls it 22."""
+
+
+def die_with_parent() -> Callable[[], None]:
+    """A `preexec_fn`: the kernel kills the new process as soon as the one that starts it is gone, however it ends."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def in_child() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks from the machine's start to the process's; None when there is no such process or only its remains."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[_START_TIME])
+
+
+def session_members(session: int) -> list[int]:
+    """Living processes of a session, its leader and the caller left out."""
+    members: list[int] = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) in (session, os.getpid()):
+            continue
+        try:
+            if os.getsid(int(entry.name)) == session and start_time(int(entry.name)) is not None:
+                members.append(int(entry.name))
+        except ProcessLookupError:
+            continue
+    return members
+
+
+def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -> bool:
+    """SIGKILL the members of a session until none is left; False when some would not go.
+
+    A session holds every descendant of its leader, whatever process groups they made for
+    themselves, and keeps its number from being given to other processes while it has a member.
+    """
+    deadline = time.monotonic() + _REAP_SECONDS
+    while members := [pid for pid in session_members(session) if only(pid)]:
+        if time.monotonic() > deadline:
+            return False
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.02)
+    return True
+
+
+def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
+    """End what a session's leader left behind when it could not do so itself; False when some would not go.
+
+    `started` tells the leader from a later process of the same number, `programs` (parts of
+    command lines, in lower case) its descendants from those of such a one.
+    """
+    now = start_time(leader)
+    if now == started:
+        os.kill(leader, signal.SIGKILL)
+    elif now is not None:
+        return True
+    return kill_session(leader, lambda pid: any(program in _command_line(pid).lower() for program in programs))
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 if __name__ == "__main__":

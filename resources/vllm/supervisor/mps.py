@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from resources.vllm.supervisor.guarded import Guarded
+from resources.vllm.supervisor.guard import Guarded
 from resources.vllm.supervisor.server_state import POLL, ServerFolder
 
 PROGRAM = "nvidia-cuda-mps-control"

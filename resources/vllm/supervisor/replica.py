@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import IO
 
 from resources.lasting_caches import beside_program, lasting_caches
-from resources.vllm.supervisor.diagnosis import likely_cause, memory_lacked, port_taken
-from resources.vllm.supervisor.guarded import Guarded
+from resources.vllm.supervisor.guard import Guarded
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
-from resources.vllm.supervisor.progress import stages
+from resources.vllm.supervisor.server_log import likely_cause, memory_lacked, port_taken, stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 _TAIL = 400

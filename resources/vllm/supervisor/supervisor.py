@@ -15,10 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from resources.vllm.supervisor.gpu_lock import hold_gpus, hold_starts, requested
-from resources.vllm.supervisor.guarded import GUARD_SECONDS
+from resources.vllm.supervisor.guard import GUARD_SECONDS, kill_orphans
 from resources.vllm.supervisor.mps import Mps
 from resources.vllm.supervisor.probe import is_alive
-from resources.vllm.supervisor.processes import kill_orphans
 from resources.vllm.supervisor.replica import MemoryLacked, PortLost, Replica, ServerFailed
 from resources.vllm.supervisor.server_state import (
     POLL,

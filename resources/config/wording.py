@@ -1,12 +1,76 @@
-"""The type and the limits of a field in words, for error messages and for the reference of settings. Pure."""
+"""What is wrong with a value of a profile and what a field takes, in words. Pure."""
 
+import re
 import types
-from collections.abc import Iterable
-from datetime import time
+from collections.abc import Iterable, Mapping
+from datetime import date, time
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+from resources.errors import near_names
+from resources.printable import visible
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_SHOWN = 60
+_UNKNOWN = ("extra_forbidden", "invalid_key")
+_RAISED = ("value_error", "assertion_error")
+"""Errors of validators, whose message says everything."""
+_NAMES_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*: ")
+"""How the message of a validator of several fields begins: with the field that it is about."""
+
+
+def first_problem(
+    error: ValidationError,
+    model: Any,
+    section: str = "",
+    sources: Mapping[tuple[str, ...], str] | None = None,
+) -> str:
+    """The first problem of a value of type `model`, which stands at `section`.
+
+    `sources` names where values come from that are not in the file, by the path of their key.
+    """
+    # A misspelt key is the cause of the missing one.
+    found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)
+    path = found["loc"]
+    source = (sources or {}).get(tuple(str(part) for part in path))
+    return f"{_told(found, model, section)} ({source})" if source else _told(found, model, section)
+
+
+def _told(found: "ErrorDetails", model: Any, section: str) -> str:
+    path = found["loc"]
+    if found["type"] in _UNKNOWN:
+        return _unknown_key(model, section, path)
+    at = ".".join(str(part) for part in ((section, *path) if section else path)) or "it"
+    if found["type"] in _RAISED:
+        message = visible(str(found.get("ctx", {}).get("error", found["msg"])))
+        return f"{at}{'.' if _NAMES_KEY.match(message) else ': '}{message}"
+    if found["type"] == "missing":
+        field = _model_at(model, path[:-1]).model_fields[str(path[-1])]
+        return f"{at} is missing: {field.description or possible(field.annotation, field.metadata)}"
+    if found["type"] == "recursion_loop":
+        return f"{at} contains itself"
+    quotes = ", in quotes" if found["type"] == "string_type" and isinstance(found["input"], int | float | date) else ""
+    must = possible(*annotation_at(model, path))
+    return f"{at} is {visible(repr(found['input']), _SHOWN)}, and must be {must}{quotes}"
+
+
+def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
+    known = list(_model_at(model, path[:-1]).model_fields)
+    key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
+    guess, names = did_you_mean(key, known), ", ".join(known)
+    if not parents:
+        return f"there is no section {key!r}{guess}; there are {names}"
+    return f"{parents} has no key {key!r}{guess}; it has {names}"
+
+
+def _model_at(model: Any, path: tuple[Any, ...]) -> type[BaseModel]:
+    annotation, _ = annotation_at(model, path)
+    return next(each for each in alternatives(annotation) if is_model(each))
+
 
 _NAMES: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "truth values"),
@@ -98,3 +162,9 @@ def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any,
         elif get_origin(inner) in (dict, list):
             annotation = get_args(inner)[-1]
     return annotation, metadata
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean A or B?)`, or nothing where no name is near."""
+    near = near_names(name, known)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""

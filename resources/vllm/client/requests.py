@@ -1,11 +1,37 @@
-"""The errors of a request to a model server, by HTTP status."""
+"""Requests with a picture, and what the answers of a server to requests mean."""
 
+import base64
 import json
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from resources.errors import EngineError
+
+_IMAGE = "\0"
+"""Stands for the image while the rest is encoded; no prompt holds it."""
+
+Frame = tuple[bytes, bytes]
+"""A request before and after its image."""
+
+
+def image_part(media_type: str) -> dict[str, Any]:
+    """The part of a chat message that will hold the image."""
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{_IMAGE}"}}
+
+
+def request_frame(body: Mapping[str, Any]) -> Frame:
+    """A body with one `image_part`, encoded and split at its image."""
+    start, end = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE)[1:-1])
+    return start.encode(), end.encode()
+
+
+def framed(frame: Frame, image: bytes) -> bytes:
+    """The whole request with an encoded image in its place."""
+    start, end = frame
+    return b"".join((start, base64.b64encode(image), end))
+
 
 _SERVER_ERRORS = 500
 _SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)

@@ -1,0 +1,295 @@
+"""The sections of a profile that choose no engine: search, PDFs, figures, gates, corpus, upgrades, reading room."""
+
+from datetime import datetime, time
+from typing import Any, Literal
+from urllib.parse import quote, urlencode, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from resources.config.places import placed, store_url
+from resources.figures.figure import SMALLEST
+from resources.pages.corpus import UPRIGHT, UPRIGHT_FIELD
+from resources.pages.places.corpus_place import CACHE_GB
+from resources.resource import ProfileOnly, Resource
+from resources.search.options import FLOOR, Mode
+
+
+class Search(BaseModel):
+    """What `kopub search`, the pages of a browser and the package take where nothing is asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Mode = Field(
+        default=Mode.AUTO,
+        description="How pages are ranked; auto is what retrieval_scores measured best on the tables as they are, and "
+        "a fusion where nothing was measured.",
+    )
+    notes: bool = Field(
+        default=False,
+        description="Search the words of the notes on figures and tables too (descriptions, keywords, data), where "
+        "there are some. What a model made up then decides what is found; `retrieval_scores` measures without them.",
+    )
+    floor: float = Field(
+        default=FLOOR,
+        ge=0,
+        le=1,
+        description="BM25 score of the best page, as a share of what a page could have at most for the question, under "
+        "which nothing is said to match well.",
+    )
+
+
+class Pdf(Resource):
+    """How pages of PDFs are read. Pages that come from images have no text layer, and nothing here concerns them."""
+
+    text_layer: Literal["never", "check", "prefer"] = Field(
+        default="prefer",
+        description="prefer takes the text of text regions from a sound layer, as long as some lines of the page read "
+        "the same; tables, formulas and what the layer does not hold are read. check reads everything, and compares it "
+        "with the layers: `kopub doubts` lists the pages that differ, as it does with prefer. never reads everything "
+        "and looks at no layer, as `kopub run --ocr` does.",
+    )
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a layer is held against what was read."""
+        return self.text_layer != "never"
+
+    @property
+    def is_preferred(self) -> bool:
+        """Whether a layer's text is taken."""
+        return self.text_layer == "prefer"
+
+
+class Figures(Resource):
+    """Which figures of a page count, and what is made of them besides what the section `notes` says."""
+
+    vectors: bool = Field(default=False, description="Make a vector for each figure, from its picture and caption.")
+    embed_notes: bool = Field(
+        default=False,
+        description="Add the notes on a page's figures to the text that its text vector is made of. What a model made "
+        "up then decides what is found; `retrieval_scores` compares with the run before, by type of query.",
+    )
+    tables: bool = Field(
+        default=False,
+        description="Make notes on tables as on images and charts, from a picture of the table, its caption and the "
+        "text around it: a summary in words, and keywords.",
+    )
+    smallest: float = Field(
+        default=SMALLEST, ge=0, le=1, description="Share of the page that an image or chart covers, at least, to count."
+    )
+    most_pixels: int = Field(
+        default=786_432, ge=4096, description="Of a figure as a model sees it; at 32 by 32 for a token, 768 tokens."
+    )
+
+
+class Gates(Resource):
+    """Limits of the blocking checks; raise one in the Launchpad for a run that is known to be different.
+
+    The limits of a release close the way to the Hub and no other: a folder with a lost page is still
+    made, and says so, because whoever made the corpus needs it to see what was lost.
+    """
+
+    max_empty_jump: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="Share of pages without regions, over what the shard had before, that stops a run.",
+    )
+    expected_empty: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="Share of pages without regions that a first build may have: covers, blank versos.",
+    )
+    max_lost_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        # A question has one page that answers it, so a share lost is as much recall lost; 0.01 is below what 600
+        # questions can tell from chance (a standard error of 0.015).
+        description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
+    )
+    max_lost_regions_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Share of the regions that were to be read and could not be, over the release, above which it is "
+        "not pushed.",
+    )
+    max_doubtful_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        # Scanned tables, forms and drawings are doubted even when they are read right, so a normal corpus has some.
+        description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
+    )
+    self_test_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to run an engine that failed its self-test (`kopub doctor`); the card says it.",
+    )
+    benchmarks: ProfileOnly[dict[str, str]] = Field(
+        default={},
+        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
+        "upgrade that reads them worse is not made at night, and what it reads is not pushed.",
+    )
+    benchmark_samples: int = Field(
+        default=200,
+        ge=0,
+        description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
+    )
+    cdm: ProfileOnly[list[str]] = Field(
+        default=[],
+        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); the metric is skipped when "
+        "left out.",
+    )
+    override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push, and to upgrade at night, although limits are exceeded or retrieval or reading got "
+        "worse; the card says it.",
+    )
+    license_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push although a licence of the sources is unknown or forbids it; the card says it.",
+    )
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _place(cls, folders: dict[str, str]) -> dict[str, str]:
+        """A relative folder lies below the checkout, as all folders of a profile."""
+        return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}
+
+
+class CorpusIndex(BaseModel):
+    """The index of the corpus, where nodes share it, and what a node keeps of files that it fetched."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(
+        default="",
+        description="Folder or fsspec URL (s3://bucket/corpus) of the index, for nodes that share it; `$KOPUB_HOME` "
+        "when left out.",
+    )
+    cache_gb: float = Field(
+        default=CACHE_GB,
+        gt=0,
+        description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; those that were "
+        "not used for longest are removed for others.",
+    )
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
+
+    @field_validator("url")
+    @classmethod
+    def _placed(cls, url: str) -> str:
+        """As an absolute path or a URL that a package opens."""
+        return store_url(url).rstrip("/") if url else url
+
+
+_HOUR, _DAY = 60, 24 * 60
+"""Minutes."""
+
+
+class Upgrades(BaseModel):
+    """The night in which stale shards may be started."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = Field(default=False, description="Whether it is on when it is first loaded; the UI can switch it.")
+    start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
+    end: time = Field(default=time(6), description="Nothing is started after it; what runs by then goes on.")
+    timezone: str = Field(default="Asia/Seoul", description="Of `start` and `end`, as in the IANA database.")
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _minutes(cls, value: Any) -> Any:
+        """YAML 1.1 takes an unquoted 22:00 for a number of base 60."""
+        if isinstance(value, int) and 0 <= value < _DAY:
+            return time(*divmod(value, _HOUR))
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise ValueError(f"{name!r} is no time zone; it is one like Asia/Seoul") from None
+        return name
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Upgrades":
+        if self.start == self.end:
+            raise ValueError("start: it is the same as end, so there is no night")
+        return self
+
+    def __str__(self) -> str:
+        return f"from {self.start:%H:%M} to {self.end:%H:%M} {self.timezone}"
+
+    @property
+    def cron(self) -> str:
+        """The beginning of every night."""
+        return f"{self.start.minute} {self.start.hour} * * *"
+
+    def is_night(self, now: datetime) -> bool:
+        """Whether work may be started at `now`, which knows its time zone."""
+        local = now.astimezone(ZoneInfo(self.timezone)).time()
+        # By the clock on the wall: a night that begins in the evening ends on the next day.
+        since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
+        return since_start % _DAY < length % _DAY
+
+
+def _minutes_of(moment: time) -> int:
+    return moment.hour * _HOUR + moment.minute
+
+
+LOCAL = "http://127.0.0.1:3030"
+"""Beside the UI's port 3000."""
+DAGSTER = "http://127.0.0.1:3000"
+"""Where `make ui` serves."""
+
+
+class ReadingRoom(BaseModel):
+    """The address of `kopub browse`, which Dagster's UI links to, and that of Dagster's UI."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str | None = Field(
+        default=LOCAL,
+        description="Address under which people's browsers find it; null leaves the links out. `kopub browse` serves "
+        "at its port.",
+    )
+
+    dagster_url: str | None = Field(
+        default=DAGSTER,
+        description="Address of Dagster's UI, to which the reading room links runs; null leaves the links out.",
+    )
+
+    @field_validator("url", "dagster_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no address such as {LOCAL}")
+        # Reading it raises for what is no port.
+        parts.port  # noqa: B018
+        return url.rstrip("/")
+
+    @property
+    def port(self) -> int:
+        """The port of the address, where it is one of this machine; else the usual one."""
+        parts = urlsplit(self.url or LOCAL)
+        local = parts.hostname in ("127.0.0.1", "localhost")
+        return (local and parts.port) or urlsplit(LOCAL).port or 0
+
+    def of_run(self, run_id: str) -> str | None:
+        """The address of a run in Dagster's UI."""
+        return None if self.dagster_url is None else f"{self.dagster_url}/runs/{quote(run_id, safe='')}"
+
+    def of_shard(self, shard: str) -> str | None:
+        """The address of a shard's documents."""
+        return None if self.url is None else f"{self.url}/documents?{urlencode({'shard': shard})}"

@@ -1,1 +1,0 @@
-"""The sections of a profile that choose no engine."""

@@ -1,1 +1,0 @@
-"""What is said of a profile's fields and of values that are wrong. Pure."""
