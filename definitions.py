@@ -20,7 +20,7 @@ from kopub_assets.upgrades.sensor import with_upgrades
 from resources.config.settings import Settings, load_settings, read_settings
 from resources.errors import KopubError
 from resources.printable import visible
-from resources.store.files.reachable import require_reachable
+from resources.store.faults import require_reachable
 
 
 @dg.definitions

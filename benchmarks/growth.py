@@ -79,7 +79,7 @@ def make(home: Path) -> None:
 
 def upload(home: Path, url: str) -> None:
     """The tables of a home's store, and all beside them but the locks, to `url`."""
-    from resources.store.files.objects import Objects
+    from resources.store.objects import Objects
 
     shutil.rmtree(home / "store" / ".locks")
     objects, there = Objects.at(url)
@@ -100,7 +100,7 @@ def grow(home: Path, url: str, shards: int) -> None:
 
 def _copy_tables(home: Path, url: str, added: list[str]) -> None:
     from resources.store.corpus_tables import RELEASED_FILES
-    from resources.store.files.objects import Objects
+    from resources.store.objects import Objects
 
     store = home / "store"
     # The release holds the first shards alone: what is released lies on this machine.
@@ -154,9 +154,9 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
     from definitions import definitions_of
     from kopub_assets.graph import GRAPH
     from kopub_assets.running.execution import execute
-    from kopub_cli.look.status import status_values
-    from kopub_cli.make.plan import planned
-    from resources.store.files.objects import Objects
+    from kopub_cli.commands.plan import planned
+    from kopub_cli.commands.status import status_values
+    from resources.store.objects import Objects
 
     settings = settings_of(home, store=url)
     definitions = definitions_of(settings)

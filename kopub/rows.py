@@ -44,7 +44,7 @@ class Region:
     def text(self) -> str:
         """The content without markup, in NFC: cells of a table a tab apart, its rows a line. Empty when unread."""
         from resources.recognition.readings import RegionText
-        from resources.texts.plain_text import page_text
+        from resources.texts.markdown import page_text
 
         if not self.content:
             return ""

@@ -18,7 +18,7 @@ from resources.search.metrics import MeasuredScores
 from resources.search.searcher import Searcher
 from resources.search.tables import SearchedTables
 from resources.search.vectors import VECTORS
-from resources.store.page_rows.lineage_rows import MADE_WITH
+from resources.store.page_rows import MADE_WITH
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
 from resources.store.table_source import Source as SourceOf

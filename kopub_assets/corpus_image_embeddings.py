@@ -9,8 +9,7 @@ from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
 from resources.pages.page import Page
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 
 
 class CorpusImageEmbeddings(VectorTable):

@@ -12,8 +12,7 @@ from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
 from resources.figures.notes import notes_text
 from resources.states import State
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 
 
 class CorpusTextEmbeddings(VectorTable):

@@ -51,10 +51,9 @@ from resources.search.metrics import headline_changes as finding_changes
 from resources.search.scores import change_lines, pages_by_state
 from resources.states import State
 from resources.store import schemas
-from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES
+from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES, Table
 from resources.store.footer_cache import FooterCache
 from resources.store.records import ledger
-from resources.store.table import Table
 from resources.store.table_source import SOURCE
 
 EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")

@@ -19,8 +19,7 @@ from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
 from resources.pages.page import Batch, Page
 from resources.parallel import ordered_map
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 
 _READERS = 2
 """Threads that read and hash pages, 1 ms each. At 270 pages a second the thread that takes the regions has no such time

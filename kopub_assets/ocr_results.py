@@ -25,9 +25,8 @@ from resources.recognition.read_regions import KINDS
 from resources.recognition.readings import Origin, PageReading, second_tries
 from resources.resource import Resource
 from resources.states import State
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
-from resources.texts.layers.taken import taken
+from resources.store.corpus_tables import TABLES, Table
+from resources.texts.layers.extracted_text import taken
 from resources.texts.markdown import page_markdown
 
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]

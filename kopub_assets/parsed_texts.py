@@ -21,11 +21,10 @@ from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.read_regions import region_texts
 from resources.recognition.readings import RegionText
 from resources.states import State
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 from resources.texts.layers.comparison import SOUND, UNSOUND, compare, layer_figures
-from resources.texts.layers.soundness import unsound
-from resources.texts.plain_text import page_text
+from resources.texts.layers.extracted_text import unsound
+from resources.texts.markdown import page_text
 from resources.texts.text_quality import Box, Doubt, by_weight, doubtful, doubts, total
 
 TEXTS_LOOK_RIGHT = Check(

@@ -10,8 +10,7 @@ from kopub_assets.materialize.vectors import VectorTable
 from resources.code_version import CodeVersion
 from resources.embedding.embeddings import Embedding
 from resources.pages.corpus_sources import queries_source
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 
 _log = logging.getLogger(__name__)
 

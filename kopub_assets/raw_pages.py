@@ -21,8 +21,7 @@ from resources.pages.pixels.images import inspect
 from resources.pages.upright.transform import find_transform
 from resources.parallel import bounded_map, ordered_map
 from resources.states import State
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table
 
 CHECKERS = 2
 """Threads that check pages. Pillow hands the interpreter over for each of a PNG's 150 chunks, so that more threads take

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kopub_assets.running.forecast import Forecast, Stage
-from kopub_cli.display.durations import duration
+from kopub_cli.display.console import duration
 from kopub_cli.indexed_corpus import corpus_check
 from resources.states import State
 from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES

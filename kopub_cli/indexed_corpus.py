@@ -8,7 +8,7 @@ from resources.errors import KopubError
 from resources.printable import counted
 
 if TYPE_CHECKING:
-    from resources.config.located import Located
+    from resources.config.located import Location
     from resources.config.settings import Settings
     from resources.pages.manifest import Manifest
     from resources.store.table_source import CorpusCheck, Source
@@ -21,17 +21,17 @@ COMMAND = "kopub run"
 def open_settings() -> "Settings":
     """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
     from resources.config.settings import load_settings
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     settings = load_settings()
     require_reachable(settings.store.url)
     return settings
 
 
-def open_located() -> "Located":
+def open_located() -> "Location":
     """The home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
     from resources.config.located import locate
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     located = locate(os.environ)
     require_reachable(located.store_url)

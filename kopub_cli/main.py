@@ -11,12 +11,31 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
+from kopub_cli.commands import (
+    browse,
+    costs,
+    diff,
+    doctor,
+    doubts,
+    evaluate,
+    export,
+    index,
+    lineage,
+    plan,
+    profile,
+    profiles,
+    publish,
+    pull,
+    read,
+    run,
+    search,
+    serve,
+    sources,
+    status,
+    ui,
+    verify,
+)
 from kopub_cli.display.console import say
-from kopub_cli.give import export, publish, verify
-from kopub_cli.judge import costs, diff, doubts, evaluate
-from kopub_cli.look import browse, lineage, read, search, status
-from kopub_cli.machine import doctor, profile, profiles, pull, serve, ui
-from kopub_cli.make import index, plan, run, sources
 from kopub_cli.profile_option import ProfileCommand
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand
 from resources.printable import visible
@@ -117,7 +136,7 @@ def _problem_with_files(error: Exception) -> str | None:
 
 def _problem_with_store() -> str | None:
     from resources.config.settings import load_settings
-    from resources.store.files.reachable import require_reachable
+    from resources.store.faults import require_reachable
 
     try:
         require_reachable(load_settings().store.url)

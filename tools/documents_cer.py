@@ -20,7 +20,7 @@ from resources.documents.document import DocumentStream
 from resources.documents.headings import find_furniture
 from resources.evaluation.scorers.characters import character_errors, pooled
 from resources.recognition.readings import RegionText
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 _MARK = re.compile(r"<!-- page (\d+)[^>]*-->")
 

@@ -56,7 +56,7 @@ def make(folder: Path, pages: int, shards: int) -> None:
     from resources.embedding.hashed.embedder import HashedEmbedder
     from resources.release.base import VECTORS, ReleaseDescription
     from resources.release.local import LocalRelease
-    from resources.store.page_rows.lineage_rows import MADE_WITH
+    from resources.store.page_rows import MADE_WITH
 
     release = LocalRelease(folder=str(folder))
     made_with = {MADE_WITH: json.dumps({"version": 1, "engines": [HashedEmbedder(dim=DIM).recipe()]})}

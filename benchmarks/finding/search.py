@@ -30,7 +30,7 @@ from resources.search.morphemes import TOKENS, made_from
 from resources.search.options import Mode, Where
 from resources.search.searcher import Searcher
 from resources.search.vectors import VECTORS, Vectors
-from resources.store.page_rows.lineage_rows import MADE_WITH
+from resources.store.page_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
 from resources.store.shard_store import ShardStore
 

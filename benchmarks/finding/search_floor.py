@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kopub_cli.look.search import searcher_of
+from kopub_cli.commands.search import searcher_of
 from resources.config.settings import read_settings
 from resources.search.options import Mode
 

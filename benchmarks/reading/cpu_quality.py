@@ -27,10 +27,9 @@ from rich.table import Table
 
 from kopub_assets.build import build_assets
 from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
-from kopub_cli.display.evaluation_progress import reading
-from kopub_cli.display.evaluation_report import show
+from kopub_cli.display.evaluation_report import reading, show
 from resources.config.settings import Settings
-from resources.evaluation.runs.home import Asked
+from resources.evaluation.runs.home import EvaluationRequest
 from resources.store.corpus_tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,11 +50,11 @@ def main() -> None:
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     with tempfile.TemporaryDirectory() as folder:
-        asked = Asked(arguments.benchmark, arguments.folder, arguments.limit)
+        asked = EvaluationRequest(arguments.benchmark, arguments.folder, arguments.limit)
         measure(asked, Settings.of(arguments.home or Path(folder), PROFILE, "cpu"), Console())
 
 
-def measure(asked: Asked, settings: Settings, console: Console) -> None:
+def measure(asked: EvaluationRequest, settings: Settings, console: Console) -> None:
     known = prepared(asked, settings.home)
     moved = settings_in(settings, asked)
     begun = any(moved.store.published(table.name) for table in TABLES)

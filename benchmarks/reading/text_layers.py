@@ -33,7 +33,7 @@ from resources.config.settings import Settings
 from resources.pages.documents.pdf import DPI, Pdfs, is_pdf
 from resources.pages.indexing import index
 from resources.store.corpus_tables import TABLES
-from resources.texts.layers.soundness import unsound
+from resources.texts.layers.extracted_text import unsound
 
 PROFILE = {
     "layout": {"engine": "cpu", "threads": 1},

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from kopub_assets.parsed_texts import boxes_of
 from resources.recognition.read_regions import region_texts
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 from resources.texts.text_quality import DOUBTFUL, Box, doubts, total
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.whole_graph.cases import Case
-from resources.profiling.observer import Observed
+from resources.profiling.observer import Observations
 from resources.profiling.picture import Section, Table, section
 from resources.profiling.report import RunReport, StageReport, first_answer
 
@@ -26,7 +26,7 @@ class Measured:
     case: Case
     pages: int
     run: RunReport
-    observed: Observed
+    observed: Observations
     servers: Mapping[str, str]
     failures: Sequence[str]
 

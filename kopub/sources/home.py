@@ -22,11 +22,10 @@ from resources.pages.places.corpus_place import CorpusPlace, place_of
 from resources.pages.upright.transform import PageTransform
 from resources.recognition.read_regions import read_regions
 from resources.states import decisive
-from resources.store.corpus_tables import TABLES, VECTOR_TABLES
+from resources.store.corpus_tables import TABLES, VECTOR_TABLES, Table
 from resources.store.footer_cache import FooterCache
-from resources.store.page_rows.lineage_rows import lineage_rows
+from resources.store.page_rows import lineage_rows
 from resources.store.records import ledger
-from resources.store.table import Table
 from resources.store.table_store import TableStore
 from resources.texts.markdown import defused
 

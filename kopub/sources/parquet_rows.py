@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.printable import first_line
-from resources.store.columns import lacking
+from resources.store.corpus_tables import lacking
 
 _OPEN = 64
 """Files that are kept open: a page's tables of some ten shards."""

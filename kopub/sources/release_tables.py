@@ -11,7 +11,7 @@ from kopub.sources.release import PAGES, ReleaseSource
 from resources.errors import StoreError
 from resources.states import State
 from resources.store.corpus_tables import TABLES
-from resources.store.page_rows.lineage_rows import MADE_WITH
+from resources.store.page_rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, STATE
 
 _CONFIGS = {

@@ -13,7 +13,7 @@ from resources.config.choices import Gates
 from resources.config.settings import Settings
 from resources.errors import KopubError
 from resources.evaluation.runs.comparison import HISTORY
-from resources.evaluation.runs.home import Asked, KnownAnswers, prepare
+from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers, prepare
 from resources.evaluation.scoring import load
 from resources.layout.given.detector import GivenLayout
 from resources.pages.corpus import Corpus
@@ -40,12 +40,12 @@ class Evaluated:
     compared: str
 
 
-def prepared(asked: Asked, home: Path, progress: Callable[[str], None] | None = None) -> KnownAnswers:
+def prepared(asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None) -> KnownAnswers:
     """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
     return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
 
 
-def settings_in(settings: Settings, asked: Asked) -> Settings:
+def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
     """The engines of `settings` in the home of a prepared evaluation; tables, ledger and release lie there too.
 
     Where the benchmark gives the regions, they are the layout. The platform's own gates do not guard an evaluation.

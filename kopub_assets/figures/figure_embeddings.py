@@ -15,8 +15,7 @@ from resources.code_version import CodeVersion
 from resources.embedding.base import Embedder
 from resources.embedding.embeddings import Embedding
 from resources.figures.figure import FigurePicture
-from resources.store.corpus_tables import FIGURE_VECTORS
-from resources.store.table import Table
+from resources.store.corpus_tables import FIGURE_VECTORS, Table
 
 FIGURE_VECTORS_ARE_SOUND = Check(
     "figure_vectors_are_sound", "Every figure that is ok has a vector of the right width and norm 1, without NaN."

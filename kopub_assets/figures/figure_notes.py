@@ -12,8 +12,7 @@ from resources.code_version import CodeVersion
 from resources.figures.base import FigureNoter
 from resources.figures.figure import FigurePicture
 from resources.figures.notes import FigureNote
-from resources.store.corpus_tables import FIGURE_NOTES
-from resources.store.table import Table
+from resources.store.corpus_tables import FIGURE_NOTES, Table
 
 
 class FigureNotes(FigureTable):

@@ -18,9 +18,9 @@ from resources.errors import KopubError, StoreError
 from resources.fingerprints import canonical_json, fingerprint
 from resources.pages.corpus import Corpus
 from resources.resource import Resource
+from resources.store.corpus_tables import Table
 from resources.store.footer_cache import FooterCache
 from resources.store.shard_store import ShardStore
-from resources.store.table import Table
 from resources.store.table_source import SOURCE
 from resources.store.table_store import JOURNAL
 

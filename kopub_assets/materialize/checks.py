@@ -14,7 +14,7 @@ from resources.config.choices import Gates
 from resources.errors import GateClosed
 from resources.states import LOST, MADE, State
 from resources.store.footer_cache import FooterCache
-from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
+from resources.store.page_rows import one_row_a_figure, vector_width
 from resources.store.shard_store import ShardStore
 
 FEW = 3

@@ -18,7 +18,7 @@ from resources.errors import DamagedTable, EngineError
 from resources.fingerprints import canonical_json
 from resources.resource import Resource
 from resources.states import State
-from resources.store.page_rows.row_reuse import known_rows
+from resources.store.page_rows import known_rows
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
 """Run tag that asks for another try of partial rows, as the field does; for backfills."""

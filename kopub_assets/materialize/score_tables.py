@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.dagster_assets import GROUP, OWNERS, column_schema
-from resources.store.table import Table
+from resources.store.corpus_tables import Table
 
 NO_DROP = "no_significant_drop"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resources.pages.corpus import Corpus
-from resources.texts.layers.taken import CODE
+from resources.texts.layers.extracted_text import CODE
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:

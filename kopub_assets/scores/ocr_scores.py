@@ -16,7 +16,7 @@ from resources.errors import KopubError
 from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.runs.comparison import significant_drops
 from resources.evaluation.runs.home import KnownAnswers, read_gold
-from resources.evaluation.runs.measuring import Measured, measure
+from resources.evaluation.runs.measuring import ReadingScores, measure
 from resources.evaluation.scoring import VERSION
 from resources.pages.corpus import Corpus
 from resources.search.scores import ALL
@@ -75,7 +75,7 @@ def _measured(
     yield score_result(context, measured, _account(answers, measured), drops, _metadata(answers, measured))
 
 
-def _account(answers: Sequence[KnownAnswers], measured: Measured) -> list[str]:
+def _account(answers: Sequence[KnownAnswers], measured: ReadingScores) -> list[str]:
     """What was measured, and what was not and why."""
     lines = []
     for known in answers:
@@ -87,7 +87,7 @@ def _account(answers: Sequence[KnownAnswers], measured: Measured) -> list[str]:
     return lines
 
 
-def _metadata(answers: Sequence[KnownAnswers], measured: Measured) -> Metadata:
+def _metadata(answers: Sequence[KnownAnswers], measured: ReadingScores) -> Metadata:
     every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
     return {
         "dagster/row_count": measured.scores.num_rows,

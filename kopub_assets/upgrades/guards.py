@@ -9,7 +9,7 @@ from kopub_assets.upgrades.plan import AssetPlan
 from kopub_assets.upgrades.stale_scan import survey
 from resources.config.settings import Settings
 from resources.evaluation.runs.comparison import HISTORY, guards, verdict
-from resources.evaluation.runs.home import Asked, read_gold
+from resources.evaluation.runs.home import EvaluationRequest, read_gold
 from resources.evaluation.runs.measuring import kind_of
 from resources.store.footer_cache import FooterCache
 
@@ -20,7 +20,7 @@ _READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING
 class GuardStanding:
     """One benchmark: whether it must be read again, why and at what cost, and what its last scores forbid."""
 
-    asked: Asked
+    asked: EvaluationRequest
     evaluated: bool
     plans: Sequence[AssetPlan]
     closed: Sequence[str]
@@ -55,7 +55,7 @@ def standings_of_guards(settings: Settings) -> list[GuardStanding]:
     return [_standing(settings, asked) for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples)]
 
 
-def _standing(settings: Settings, asked: Asked) -> GuardStanding:
+def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
     if not asked.is_indexed(settings.home):
         return GuardStanding(asked, False, (), ())
     moved = settings_in(settings, asked)

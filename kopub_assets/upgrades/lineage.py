@@ -19,7 +19,7 @@ from resources.pages.origins import origins
 from resources.parallel import bounded_map
 from resources.recognition.read_regions import read_regions
 from resources.store.corpus_tables import FIGURE_TABLES, TABLES
-from resources.store.page_rows.lineage_rows import MADE_WITH, lineage_rows
+from resources.store.page_rows import MADE_WITH, lineage_rows
 from resources.store.records import ledger, self_tests
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore

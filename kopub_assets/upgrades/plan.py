@@ -11,7 +11,7 @@ from typing import Any
 from kopub_assets.materialize.metadata.provenance import newer_code, recipe_of
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import Entry
-from resources.store.page_rows.lineage_rows import is_setting
+from resources.store.page_rows import is_setting
 from resources.store.table_source import SOURCE
 
 _VALUE_WIDTH = 60

@@ -12,7 +12,7 @@ from kopub_assets.upgrades.table_versions import Versions
 from resources.diff.compare import VECTORS, ShardDiff, compare
 from resources.diff.html import Upgrade
 from resources.store.corpus_tables import TABLES
-from resources.store.page_rows.lineage_rows import MADE_FROM, MADE_WITH
+from resources.store.page_rows import MADE_FROM, MADE_WITH
 from resources.store.shard_store import ShardStore
 
 _COLUMNS: dict[str, Sequence[str]] = {

@@ -1,10 +1,13 @@
-"""How the commands print: lines that break at words, and tables of which nothing is cut off."""
+"""How the commands print: lines that break at words, tables of which nothing is cut off, durations, and JSON."""
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
@@ -152,3 +155,21 @@ def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
             yield word.start(), word[0]
         else:
             yield from ((word.start() + piece.start(), piece[0]) for piece in _PIECE.finditer(word[0]))
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output, Hangul as it is."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def duration(seconds: float) -> str:
+    """For a person: `8 ms`, `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
+    if not seconds:
+        return "0 s"
+    if seconds < 0.05:
+        return f"{max(1, round(1000 * seconds))} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,17 +1,22 @@
-"""`kopub evaluate --html`: an evaluation as one file to look at."""
+"""`kopub evaluate --html`: an evaluation as one file to look at, and the pictures of pages in such files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from resources.diff.html import Picture
+from resources.errors import SourceError, UndecodableImage
+from resources.pages.corpus import Corpus
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.config.settings import Settings
-    from resources.diff.html import Picture
     from resources.evaluation.runs.home import KnownAnswers
     from resources.evaluation.runs.page import Side
 
 _PICTURE_BYTES = 60_000
+_PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
+"""Of `raw_pages`: what finds a page's picture and sets it upright."""
 
 
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated]", pages: int) -> None:
@@ -43,16 +48,31 @@ def _side(benchmark: str, evaluated: "Evaluated", first: "Evaluated") -> "Side":
 
 def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     """A sample's picture by its id; None for one that cannot be read."""
-    from kopub_cli.display.page_pictures import PICTURE_COLUMNS, picture_of
     from resources.store.corpus_tables import TABLES
 
     pages = {
         row["page_id"]: (shard, row)
         for shard in settings.corpus.manifest.keys
-        for row in settings.store.read(TABLES.pages.name, shard, PICTURE_COLUMNS).to_pylist()
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
     }
 
     def picture(page_id: str) -> "Picture | None":
         return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
 
     return picture
+
+
+def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -> Picture | None:
+    """Return the upright page of a row of `raw_pages` in at most `most` bytes.
+
+    None where it cannot be read, or is another one now.
+    """
+    from resources.pages.pixels.drawing import preview
+
+    try:
+        with corpus.reader(shard) as source:
+            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page.get("upright")).image
+    except (SourceError, UndecodableImage):
+        return None
+    height, width = image.shape[:2]
+    return Picture(preview(image, max_bytes=most), width, height)

@@ -1,21 +1,26 @@
-"""An evaluation on a terminal, and as JSON values."""
+"""An evaluation on a terminal, while it reads and at its end, and as JSON values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.text import Text
 
+from kopub_assets.running.progress import Watcher, watched_by
 from kopub_cli.display.console import count, print_table, right, say
+from resources.config.settings import Settings
 from resources.evaluation.benchmark import OWN_PAGES
 from resources.evaluation.metrics import ALL
 from resources.printable import visible
+from resources.states import State
 
 if TYPE_CHECKING:
     from kopub_assets.evaluations.running import Evaluated
     from resources.evaluation.metrics import Change
-    from resources.evaluation.runs.home import Asked, KnownAnswers
+    from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers
 
 _LISTED = 10
 """Samples that are left out, on a terminal; --json names them all."""
@@ -41,7 +46,9 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluated]", out: Console) 
         say(out, f"tables of {each.profile}: {each.settings.store.url}")
 
 
-def as_json_values(asked: "Asked", known: "KnownAnswers", evaluated: "Sequence[Evaluated]") -> dict[str, Any]:
+def as_json_values(
+    asked: "EvaluationRequest", known: "KnownAnswers", evaluated: "Sequence[Evaluated]"
+) -> dict[str, Any]:
     """Everything the tables say, and the paired changes of every profile against the first."""
     benchmark = known.benchmark
     return {
@@ -154,3 +161,38 @@ def _change_cells(change: "Change | None") -> list[str | Text]:
         return ["", ""]
     style = "red" if change.worse else ""
     return [Text(f"{change.change:+.4f}", style), Text(f"{change.low:+.3f} to {change.high:+.3f}", style)]
+
+
+class _Bars(Watcher):
+    """A bar for each table: the rows that are computed of those that have to be."""
+
+    def __init__(self, bars: Progress, profile: str) -> None:
+        self._bars = bars
+        self._profile = profile
+        self._tasks: dict[str, TaskID] = {}
+        self._rows: dict[str, int] = {}
+
+    def began(self, asset: str) -> None:
+        self._tasks[asset] = self._bars.add_task(f"{self._profile} {asset}", total=None)
+
+    def planned(self, asset: str, shard: str, rows: int) -> None:
+        self._rows[asset] = self._rows.get(asset, 0) + rows
+        self._bars.update(self._tasks[asset], total=self._rows[asset])
+
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+        self._bars.advance(self._tasks[asset])
+
+    def warned(self, asset: str, message: str) -> None:
+        say(self._bars.console, f"{asset}: {message}", "yellow")
+
+    def ended(self, asset: str) -> None:
+        rows = self._rows.get(asset, 0)
+        self._bars.update(self._tasks[asset], total=rows, completed=rows)
+
+
+@contextmanager
+def reading(settings: Settings, out: Console) -> Iterator[None]:
+    """Show which table is being made and how many of its rows are finished, until the work within is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bars, watched_by(_Bars(bars, settings.profile_name)):
+        yield

@@ -12,7 +12,7 @@ from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.engine import Engine
 from resources.printable import visible
-from resources.profiling.observer import Observed
+from resources.profiling.observer import Observations
 from resources.profiling.picture import Section, Table, render, section
 from resources.profiling.report import RunReport, StageReport, report, stages_of
 from resources.profiling.sample_home import SampleHome
@@ -32,7 +32,7 @@ class Profiled:
     pages: int
     profile: str
     run: RunReport
-    observed: Observed
+    observed: Observations
     limits: dict[str, Limit]
     settings: Settings
     steps: Sequence[StepTime]
@@ -71,7 +71,7 @@ def stages_to_run(settings: Settings) -> list[str]:
 
 
 def profiled(
-    settings: Settings, home: SampleHome, began: float, ended: float, observed: Observed, steps: Path
+    settings: Settings, home: SampleHome, began: float, ended: float, observed: Observations, steps: Path
 ) -> Profiled:
     """What a run in `home` from `began` to `ended` took; `steps` is the file of what the steps inside OCR took."""
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:

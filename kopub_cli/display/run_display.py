@@ -12,8 +12,7 @@ from rich.text import Text
 
 from kopub_assets.running.forecast import Forecast, Stage
 from kopub_assets.running.progress import Watcher
-from kopub_cli.display.console import say
-from kopub_cli.display.durations import duration
+from kopub_cli.display.console import duration, say
 from resources.printable import visible
 from resources.states import LOST, State
 

@@ -1,4 +1,4 @@
-"""Engines by section and name: the entry points of the installed packages, this project's among them."""
+"""Engines by section and name, as the entry points of installed packages list them."""
 
 import inspect
 from collections import defaultdict
@@ -30,23 +30,23 @@ _PROJECT = "kopub"
 _RESERVED = frozenset({"engine", "model"})
 """Keys of every section that choose the engine and its weights."""
 
-Found = dict[str, list[EntryPoint]]
+EntryPoints = dict[str, list[EntryPoint]]
 
 
-def find_engines() -> dict[str, Found]:
-    """The entry points of each section by name. Imports no engine."""
+def find_engines() -> dict[str, EntryPoints]:
+    """Return the entry points of each section by name. Imports no engine."""
     installed = entry_points()
-    found: dict[str, Found] = {}
+    found: dict[str, EntryPoints] = {}
     for section in PROTOCOLS:
-        by_name: Found = defaultdict(list)
+        by_name: EntryPoints = defaultdict(list)
         for point in installed.select(group=f"{_PROJECT}.{section}"):
             by_name[point.name].append(point)
         found[section] = dict(sorted(by_name.items()))
     return found
 
 
-def load_engine(section: str, name: object, found: Mapping[str, Found]) -> type[Engine]:
-    """The engine of that name. Imports its module, and no other engine's. Raises `ConfigError`."""
+def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
+    """Return the engine of that name. Imports its module, and no other engine's. Raises `ConfigError`."""
     points = found[section].get(name) if isinstance(name, str) else None
     if points is None:
         raise ConfigError(_no_such_engine(section, name, found[section]))
@@ -64,7 +64,7 @@ def load_engine(section: str, name: object, found: Mapping[str, Found]) -> type[
     return engine
 
 
-def _no_such_engine(section: str, name: object, found: Found) -> str:
+def _no_such_engine(section: str, name: object, found: EntryPoints) -> str:
     if not any(_package(point) == _PROJECT for points in found.values() for point in points):
         return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     if name is None:

@@ -19,7 +19,10 @@ from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value as text, for the key at `path`, whose first part is a section. `source` is how a person wrote the key."""
+    """A value as text, for the key at `path`, whose first part is a section.
+
+    `source` is how a person wrote the key.
+    """
 
     source: str
     path: tuple[str, ...]
@@ -29,7 +32,7 @@ class Override:
 def overrides_of(
     changes: Mapping[str, str], sections: Iterable[str], pins: Mapping[str, BaseModel]
 ) -> tuple[list[Override], list[Override]]:
-    """The overrides of sections, and those of pins, by the dotted keys of `--set`.
+    """Return the overrides of sections, and those of pins, by the dotted keys of `--set`.
 
     A key begins with a section (recognition.prompts.table) or a pin (glm_ocr.revision). Raises `ConfigError`
     for a key that begins otherwise.
@@ -125,7 +128,10 @@ _OF_A_CLUSTER = re.compile(r"KOPUB_(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(T
 
 @dataclass(frozen=True)
 class Environment:
-    """What the environment says: the home as an absolute path, the profile by name or path, and the overrides."""
+    """The home, the profile and the overrides that environment variables name.
+
+    `home` is an absolute path, `profile` a name or a path.
+    """
 
     home: Path
     profile: str
@@ -133,7 +139,7 @@ class Environment:
 
 
 def read_environment(environ: Mapping[str, str], sections: Sequence[str], values: Sequence[str]) -> Environment:
-    """The variables of `environ` that begin with `KOPUB_`, in upper or lower case.
+    """Return the variables of `environ` that begin with `KOPUB_`, in upper or lower case.
 
     `sections` and `values` are the keys of a profile that are mappings, and those that are not. Raises
     `ConfigError`.
@@ -159,7 +165,10 @@ def _is_known(name: str) -> bool:
 
 
 def _unknown(name: str, sections: Sequence[str], values: Sequence[str]) -> str:
-    """That no setting has this name, with the near ones. What follows the section of a key stays as it is."""
+    """Say that no setting has this name, with the near ones.
+
+    What follows the section of a key stays as it is.
+    """
     bare = name.removeprefix(PREFIX)
     head, between, key = bare.partition(BETWEEN)
     sections = [section.upper() for section in sections]

@@ -1,4 +1,7 @@
-"""Where a home and its tables lie: what a command needs that only reads tables. Loads no engine and no Dagster."""
+"""Where a home and its tables lie, for commands that only read tables.
+
+Loads no engine and no Dagster.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,8 +70,8 @@ class _Profile(BaseModel):
 
 
 @dataclass(frozen=True)
-class Located:
-    """A home, the name of its profile, the folder or URL of its tables, and those of its index where it is shared."""
+class Location:
+    """A home, the name of its profile, and where its tables and index lie."""
 
     home: Path
     profile_name: str
@@ -94,8 +97,8 @@ class Located:
         return TableStore(self.store_url)
 
 
-def locate(environ: Mapping[str, str]) -> Located:
-    """The home and the tables that these environment variables and their profile name. Raises `ConfigError`.
+def locate(environ: Mapping[str, str]) -> Location:
+    """Return the home and the tables that these environment variables and their profile name. Raises `ConfigError`.
 
     Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
     """
@@ -112,11 +115,11 @@ def locate(environ: Mapping[str, str]) -> Located:
         raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     tables = _placed(profile.name, STORE, given.store.url) or str(environment.home / STORE)
     index = _placed(profile.name, CORPUS, given.corpus.url).rstrip("/")
-    return Located(environment.home, profile.name, tables, index, given.corpus.cache_gb)
+    return Location(environment.home, profile.name, tables, index, given.corpus.cache_gb)
 
 
 def _placed(profile: str, section: str, url: str) -> str:
-    """The absolute path, or the URL that a package opens; empty where none is given."""
+    """Return the absolute path, or the URL that a package opens; empty for none."""
     try:
         return store_url(url) if url else url
     except ValueError as error:

@@ -36,7 +36,7 @@ def placed(folder: str | Path) -> Path:
 
 
 def store_url(url: str) -> str:
-    """The folder or fsspec URL of the tables, a folder as an absolute path.
+    """Return the folder or fsspec URL of the tables, a folder as an absolute path.
 
     Raises `ValueError` for a URL that no installed package can open. Connects to nothing.
     """
@@ -58,7 +58,7 @@ def _base() -> Path:
 
 
 def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
-    """The two parts of one link of a chained URL (`simplecache::s3://bucket`), when a package opens it."""
+    """Return the two parts of one link of a chained URL (`simplecache::s3://bucket`), when a package opens it."""
     import fsspec
 
     from resources.config.wording import did_you_mean

@@ -29,7 +29,10 @@ SERVER = "server"
 
 
 class Section(BaseModel):
-    """The keys of a section. Values are of the declared types; texts are taken for numbers where one is declared."""
+    """The keys of a section. Values are of the declared types.
+
+    Texts are taken for numbers where one is declared.
+    """
 
     model_config = ConfigDict(
         extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=()
@@ -49,13 +52,13 @@ class Section(BaseModel):
 
 @cache
 def section_of(resource: type[Resource]) -> type[Section]:
-    """The section whose keys are the fields of `resource`."""
+    """Return the section whose keys are the fields of `resource`."""
     return _model(resource, {})
 
 
 @cache
 def engine_section(name: str, engine: type[Engine]) -> type[Section]:
-    """The section of the engine that entry points call `name`."""
+    """Return the section of the engine that entry points call `name`."""
     keys: dict[str, Any] = {"engine": (Literal[name], Field(description="Name of the engine."))}
     if takes_pin(engine):
         keys["model"] = (str | None, Field(default=None, description="Pin of `models.yaml` that the weights are."))
@@ -68,7 +71,7 @@ def takes_pin(engine: type[Engine]) -> bool:
 
 
 def make(section: Section, where: str) -> Any:
-    """The resource of a section that stands at `where`. Raises `ConfigError`."""
+    """Return the resource of a section that stands at `where`. Raises `ConfigError`."""
     resource = section.resource
     values = {}
     for name in resource.model_fields:
@@ -93,7 +96,7 @@ def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
 
 
 def _nested(resource: type[Resource], name: str) -> type[Resource] | None:
-    """The resource that a field holds, if it holds one."""
+    """Return the resource that a field holds, if it holds one."""
     if name not in resource.model_fields:
         return None
     for option in alternatives(resource.model_fields[name].annotation):
@@ -118,7 +121,7 @@ OTHERS: Mapping[str, type[BaseModel]] = {
 """The sections that choose no engine."""
 
 _SHAPES = ("pdf",)
-"""Those of them that decide what tables hold, so that a plan can be asked of another value."""
+"""Sections that decide what tables hold, so that a plan can be asked of another value."""
 
 PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
     ("store", "url"): ("store", store_url),
@@ -155,7 +158,7 @@ def checked_profile(
     overrides: Sequence[Override] = (),
     changes: Mapping[str, str] | None = None,
 ) -> Any:
-    """The profile that is `written`, with a validated section at the name of each.
+    """Return the profile that is `written`, with a validated section at the name of each.
 
     `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
     """
@@ -191,7 +194,7 @@ def checked_profile(
 
 
 def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseModel]:
-    """The schema of a profile with these engines, each by its section with its name."""
+    """Return the schema of a profile with these engines, each by its section with its name."""
     sections: dict[str, Any] = {
         **{section: (engine_section(*engine), Field()) for section, engine in engines.items()},
         **{section: (model, Field()) for section, model in OTHERS.items()},
@@ -213,7 +216,7 @@ def _chooses(path: Sequence[str]) -> bool:
 
 
 def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
-    """The engines that a profile names, each by its section with its name."""
+    """Return the engines that a profile names, each by its section with its name."""
     found = find_engines()
     engines = {}
     for section in PROTOCOLS:

@@ -35,7 +35,7 @@ class Card(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile's name, its sections as they are written, and the card that it is for; the `cpu` profile has none."""
+    """A profile's name, its sections as written, and its card; `cpu` has none."""
 
     name: str
     sections: dict[Any, Any]
@@ -57,7 +57,7 @@ _PINS = TypeAdapter(Pins)
 
 
 def find_profile(name: str, said: str = "profile ") -> Profile:
-    """The profile of that name or path, or of a card and a reader, as `rtx4090+paddleocr_vl`.
+    """Return the profile of a name or path, or of a card with a reader.
 
     Raises `ConfigError`; where there is no such profile, it begins with `said`.
     """
@@ -67,12 +67,12 @@ def find_profile(name: str, said: str = "profile ") -> Profile:
 
 
 def known_profiles() -> list[str]:
-    """The names of the profiles that come with the project."""
+    """Return the names of the profiles that come with the project."""
     return sorted(file.stem for file in PROFILES.glob("*.yaml") if file != PINS)
 
 
 def known_readers() -> list[str]:
-    """The names of the readers that can be put on the profile of a card."""
+    """Return the names of the readers that can be put on the profile of a card."""
     return sorted(file.stem for file in _READERS.glob("*.yaml"))
 
 
@@ -84,7 +84,7 @@ def read_profile(path: Path) -> dict[Any, Any]:
 
 
 def _find(name: str, said: str, folder: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
-    """The keys of a profile, `card` among them; a path is one in `folder`."""
+    """Return the keys of a profile, `card` among them; a path is one in `folder`."""
     card, plus, reader = name.rpartition("+")
     if not plus or _is_path(name):
         path = _file(name, said, folder)
@@ -135,9 +135,10 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 
 
 def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:
-    """`below` with the keys of `content` in place of its own; mappings of the two are put together in the same way.
+    """`below` with the keys of `content` in place of its own.
 
-    One with another `engine` takes the place of the whole: keys of one engine mean nothing to another.
+    Mappings of the two are put together in the same way. One with another `engine` takes the place of the whole: keys
+    of one engine mean nothing to another.
     """
     together = dict(below)
     for key, value in content.items():
@@ -151,7 +152,7 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
 
 
 def _with_reader(reader: Mapping[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
-    """The profile of a card with another reader, whose server has the size of the one before."""
+    """Return the profile of a card with another reader, whose server keeps its size."""
     there, engine = card.get("recognition"), reader["recognition"]["engine"]
     server = there.get("server") if isinstance(there, dict) else None
     if not isinstance(there, dict) or not isinstance(server, dict):
@@ -178,7 +179,7 @@ def _pop_card(name: str, written: dict[Any, Any]) -> Card | None:
 
 
 def read_pins(path: Path = PINS) -> Pins:
-    """The model pins by name. Raises `ConfigError`."""
+    """Return the model pins by name. Raises `ConfigError`."""
     return checked_pins(_read_yaml(path), path.name)
 
 
@@ -194,7 +195,7 @@ _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "trut
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: the standard loader keeps the last of two, in silence."""
+    """A YAML loader that refuses a key that stands twice, where the standard one keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()

@@ -1,4 +1,4 @@
-"""The one settings loader: a home, a profile and the model pins, and the resources that they make.
+"""The one settings loader: a home, a profile, the model pins, and their resources.
 
 A profile is a YAML file of sections, one for each resource. `engine` names the implementation by an entry point
 and `model` a pin of `models.yaml`; every other key is a field of the engine's class, which is therefore the
@@ -66,10 +66,10 @@ class Settings:
         overrides: Sequence[Override] = (),
         changes: Mapping[str, str] | None = None,
     ) -> "Settings":
-        """The settings of a home and the sections of a profile. Reads no environment variable.
+        """Return the settings of a home and the sections of a profile.
 
-        `pins` are those of the project when left out; `overrides` and `changes` are as in `checked_profile`.
-        Raises `ConfigError`, one line.
+        Reads no environment variable. `pins` are those of the project when left out; `overrides` and `changes` are as
+        in `checked_profile`. Raises `ConfigError`, one line.
         """
         home = placed(home)
         pins = read_pins() if pins is None else pins
@@ -131,7 +131,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:
-    """The settings that these environment variables choose, with the `changes` of `--set`.
+    """Return the settings that these environment variables choose, with the `changes` of `--set`.
 
     A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile
     uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
@@ -144,17 +144,20 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
 
 
 def written_settings(environ: Mapping[str, str]) -> str:
-    """Return what the profile and the pins say now, as a text that changes with them. Raises `ConfigError`."""
+    """Return the profile and the pins as a text that changes with them.
+
+    Raises `ConfigError`.
+    """
     environment = read_environment(environ, SECTIONS, VALUES)
     return repr((find_profile(environment.profile).sections, read_pins()))
 
 
 @cache
 def load_settings() -> Settings:
-    """The settings of this process, read once. Raises `ConfigError`, one line."""
+    """Return the settings of this process, read once. Raises `ConfigError`, one line."""
     return read_settings(os.environ)
 
 
 def what_if(changes: Mapping[str, str]) -> Settings:
-    """The settings of this process as they would be with these changes; see `read_settings`."""
+    """Return the settings of this process as they would be with these changes; see `read_settings`."""
     return read_settings(os.environ, changes)

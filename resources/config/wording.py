@@ -1,4 +1,4 @@
-"""What is wrong with a value of a profile and what a field takes, in words. Pure."""
+"""What a field takes, and what is wrong with a value, in words. Pure."""
 
 import re
 import types
@@ -29,7 +29,7 @@ def first_problem(
     section: str = "",
     sources: Mapping[tuple[str, ...], str] | None = None,
 ) -> str:
-    """The first problem of a value of type `model`, which stands at `section`.
+    """Return the first problem of a value of type `model`, which stands at `section`.
 
     `sources` names where values come from that are not in the file, by the path of their key.
     """
@@ -94,13 +94,13 @@ _LIMITS = {
 
 
 def possible(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """What a field takes: `a whole number, from 64 to 16384`."""
+    """Return what a field takes: `a whole number, from 64 to 16384`."""
     null = "or null" if type(None) in alternatives(annotation) else ""
     return ", ".join(part for part in (type_text(annotation), limit_text(metadata), null) if part)
 
 
 def type_text(annotation: Any, many: bool = False) -> str:
-    """The type in words, without null; in the plural for `many`."""
+    """Return the type in words, without null; in the plural for `many`."""
     options = [option for option in alternatives(annotation) if option is not type(None)]
     return " or ".join(_plain_type_text(option, many) for option in options)
 
@@ -121,7 +121,7 @@ def _plain_type_text(kind: Any, many: bool) -> str:
 
 
 def limit_text(metadata: Iterable[Any]) -> str:
-    """The limits in words: `from 64 to 16384`, `more than 0`, `at most 200 characters`; empty without limits."""
+    """Return the limits in words: `from 64 to 16384`, `more than 0`, `at most 200 characters`; empty without limits."""
     bounds = {
         name: value
         for limit in metadata
@@ -137,7 +137,7 @@ def limit_text(metadata: Iterable[Any]) -> str:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; the annotation itself when it is none."""
+    """Return the members of a union; the annotation itself when it is none."""
     if get_origin(annotation) is Annotated:
         return alternatives(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -146,12 +146,12 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether the type is a pydantic model, as every section is."""
+    """Return whether the type is a pydantic model, as every section is."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The type and the metadata of the value at `path` in a value of type `annotation`; Any where none is declared."""
+    """Return the type and the metadata of the value at `path`; Any where none is declared."""
     metadata: tuple[Any, ...] = ()
     for key in path:
         inner = next((option for option in alternatives(annotation) if option is not type(None)), Any)

@@ -12,7 +12,7 @@ from rapidfuzz.distance import Levenshtein
 
 from resources.recognition.read_regions import ReadRegion, Row, read_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows.figure_rows import with_vector
+from resources.store.page_rows import with_vector
 
 SAME = 0.5
 """Least overlap of two boxes of one region: the usual threshold of detection (PASCAL VOC)."""

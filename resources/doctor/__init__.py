@@ -1,1 +1,1 @@
-"""Whether this machine can run a profile, and whether its engines read the samples as they should."""
+"""Checks of the machine for a profile, and of its engines on the samples."""

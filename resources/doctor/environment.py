@@ -25,7 +25,10 @@ _LIBRARIES = ("cv2", "pyarrow", "sklearn", "datasets")
 def examine(
     settings: Settings, probe: Callable[[], Mapping[str, Any]] = gpus.probe, step: Step = lambda *_: None
 ) -> Iterator[Finding]:
-    """Every check that concerns the profile, as it is made. `probe` asks torch; `step` is told of each weights file."""
+    """Yield every check that concerns the profile, as it is made. `probe` asks torch.
+
+    `step` is told of each weights file.
+    """
     engines = settings.engines
     managed = servers.managed(engines)
     yield machine.python()
@@ -45,7 +48,7 @@ def examine(
         yield machine.headers()
         if "problem" not in seen:
             warm = [server.specification.model for server in running_servers()]
-            yield from gpus.memory(gpus.asked(engines, len(seen["gpus"])), seen["gpus"], warm)
+            yield from gpus.memory(gpus.memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
     elif idle := gpus.idle_card(engines):
         yield idle
     yield from servers.programs(engines)
@@ -57,7 +60,7 @@ def examine(
 
 
 def _release(settings: Settings) -> Finding:
-    """Whether the release may be written where the settings say."""
+    """Return whether the release may be written where the settings say."""
     try:
         require_place(settings.release, settings.corpus, settings.store.url)
     except KopubError as error:
@@ -66,7 +69,7 @@ def _release(settings: Settings) -> Finding:
 
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:
-    """What an engine says that it lacks."""
+    """Yield what an engine says that it lacks."""
     name = engine.code_version.name.rpartition(".")[2]
     lines = engine.lacks()
     if not lines:
@@ -98,6 +101,6 @@ def _requests(engines: Mapping[str, Engine]) -> int:
 
 
 def _tables(settings: Settings) -> Path:
-    """Where tables lie on this machine; with an object store, where they are worked on."""
+    """Return where tables lie on this machine; with an object store, where they are worked on."""
     url = settings.store.url
     return settings.home if "://" in url else Path(url)

@@ -24,20 +24,20 @@ class Finding:
 
 
 def ok(check: str, says: str) -> Finding:
-    """A finding that needs nothing."""
+    """Return a finding that needs nothing."""
     return Finding(check, Level.OK, says)
 
 
 def warning(check: str, says: str, do: str) -> Finding:
-    """A finding that a run can bear."""
+    """Return a finding that a run can bear."""
     return Finding(check, Level.WARNING, says, do)
 
 
 def problem(check: str, says: str, do: str) -> Finding:
-    """A finding that a run cannot bear."""
+    """Return a finding that a run cannot bear."""
     return Finding(check, Level.PROBLEM, says, do)
 
 
 def is_well(findings: Iterable[Finding]) -> bool:
-    """Whether there is no problem among them."""
+    """Return whether there is no problem among them."""
     return all(finding.level is not Level.PROBLEM for finding in findings)

@@ -28,7 +28,10 @@ def probe() -> dict[str, Any]:
 
 
 def driver(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The release of NVIDIA's driver for Linux, as `580.95.05`; None where it does not say."""
+    """Return the release of NVIDIA's driver for Linux, as `580.95.05`.
+
+    It is None where it does not say.
+    """
     try:
         words = version.read_text("utf-8").split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether torch can use the GPUs, and whether their memory holds what the profile asks for."""
+"""Checks of the GPUs: whether torch can use them and their memory suffices."""
 
 import json
 import os
@@ -28,14 +28,14 @@ _SHARE = 0.92
 """vLLM's own `gpu_memory_utilization`."""
 
 _ROOM = 0.9
-"""Of the memory that a card is sold with, what a driver lists at least."""
+"""Least share of the memory that a card is sold with that a driver lists."""
 _KOREAN = "paddleocr_vl"
 """The reader for Korean: docs/decisions/07-reader-for-korean.md."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What one part of a profile takes of one GPU: a share of its memory, and bytes."""
+class MemoryDemand:
+    """The memory that one part of a profile takes of one GPU."""
 
     who: str
     gpu: int
@@ -45,12 +45,12 @@ class Ask:
     """False for a server that has others stopped while it runs."""
 
     def of(self, total: int) -> int:
-        """Bytes of a GPU with `total`."""
+        """Return the bytes of a GPU with `total`."""
         return int(self.share * total) + self.bytes
 
 
 def probe() -> dict[str, Any]:
-    """What torch sees; see `gpu_probe.probe`."""
+    """Return what torch sees; see `gpu_probe.probe`."""
     command = [sys.executable, str(_PROBE)]
     # The modules beside the script are no modules of torch's.
     alone = {**os.environ, "PYTHONSAFEPATH": "1"}
@@ -66,7 +66,10 @@ def probe() -> dict[str, Any]:
 
 
 def visible_gpus(seen: Mapping[str, Any]) -> Finding:
-    """The GPUs, or torch's own reason why there is none with what it means for the driver."""
+    """Return the GPUs, or torch's reason why there is none.
+
+    The reason says what it means for the driver.
+    """
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
@@ -88,14 +91,14 @@ def visible_gpus(seen: Mapping[str, Any]) -> Finding:
 
 
 def are_used(engines: Mapping[str, Engine]) -> bool:
-    """Whether an engine or a managed server of them works on a GPU of this machine."""
+    """Return whether an engine or a managed server of them works on a GPU of this machine."""
     servers = (server_of(engine) for engine in engines.values())
     of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
 
 
 def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
-    """The largest card of this machine where the engines work on none, and the profile that fits it."""
+    """Return the largest card that no engine works on, and the profile that fits it."""
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
@@ -103,7 +106,7 @@ def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
 
 
 def advice(card: GpuCard) -> str:
-    """The profiles that fit a card, in words."""
+    """Return the profiles that fit a card, in words."""
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
         return "no profile is for so little memory (docs/gpu.md)"
@@ -113,7 +116,7 @@ def advice(card: GpuCard) -> str:
 
 
 def fitting_profiles(model: str, memory: int) -> list[Profile]:
-    """The profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
+    """Return the profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
 
     def holds(card: Card) -> bool:
         return memory >= _ROOM * card.memory_gb * 2**30
@@ -129,8 +132,8 @@ def _reads_korean(profile: Profile) -> bool:
     return profile.sections["recognition"]["engine"] == _KOREAN
 
 
-def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
-    """What the managed servers and the engines themselves take, GPU by GPU, of `count` that torch sees."""
+def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
+    """Return what servers and engines take, GPU by GPU, of `count` that torch sees."""
     asks = []
     for section, engine in engines.items():
         server = server_of(engine)
@@ -138,17 +141,19 @@ def asked(engines: Mapping[str, Engine], count: int) -> list[Ask]:
             asks += _of_server(section, server, count)
         if engine.gpu_memory:
             _, _, index = str(getattr(engine, "device", "")).partition(":")
-            asks.append(Ask(section, int(index or 0), bytes=engine.gpu_memory))
+            asks.append(MemoryDemand(section, int(index or 0), bytes=engine.gpu_memory))
     return asks
 
 
-def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()) -> Iterator[Finding]:
+def memory(
+    asks: Sequence[MemoryDemand], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()
+) -> Iterator[Finding]:
     """One finding for each GPU that is asked for.
 
     Servers that share a GPU run side by side; of those that do not, one at a time, beside the engines. `warm` names
     servers that run: their memory is the profile's own, so what is free says nothing.
     """
-    by_gpu: dict[int, list[Ask]] = defaultdict(list)
+    by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         by_gpu[ask.gpu].append(ask)
     for index, wanted in sorted(by_gpu.items()):
@@ -173,7 +178,7 @@ def memory(asks: Sequence[Ask], gpus: Sequence[Mapping[str, Any]], warm: Sequenc
             yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
 
 
-def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
+def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[MemoryDemand]:
     share = server.gpu_memory_utilization or _SHARE
     gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
     width = server.tensor_parallel
@@ -181,12 +186,12 @@ def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[Ask]:
     # A CPU build has no GPU; replicas are given the groups by turns.
     for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
         for gpu in groups[replica % len(groups)]:
-            yield Ask(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
+            yield MemoryDemand(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
 
 
-def _at_once(asks: Sequence[Ask], total: int) -> list[Ask]:
-    """Those that hold the GPU together when it is fullest."""
-    alone: dict[str, list[Ask]] = defaultdict(list)
+def _at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
+    """Return the demands that hold the GPU together when it is fullest."""
+    alone: dict[str, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         if not ask.shares_gpu:
             alone[ask.who].append(ask)

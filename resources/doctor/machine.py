@@ -1,4 +1,4 @@
-"""Checks of the machine: what holds for every profile, what vLLM needs of Linux, and what compiles kernels."""
+"""Checks of the machine for every profile, for vLLM, and for the compiler of kernels."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from pathlib import Path
 from resources.doctor.finding import Finding, ok, problem, warning
 from resources.errors import ConfigError
 from resources.pages.documents import conversion
-from resources.store.files.reachable import require_reachable
+from resources.store.faults import require_reachable
 
 _OLDEST, _TOO_NEW = (3, 11), (3, 15)
 _TABLE_BYTES_A_PAGE = 200_000
@@ -23,7 +23,7 @@ _SHARED_MEMORY = 4 * 2**30
 
 
 def python() -> Finding:
-    """The interpreter and the platform."""
+    """Return the interpreter and the platform."""
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
         return ok("python", found)
@@ -31,7 +31,7 @@ def python() -> Finding:
 
 
 def home(folder: Path) -> Finding:
-    """Whether KOPUB_HOME can be written."""
+    """Return whether KOPUB_HOME can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".doctor-{os.getpid()}"
@@ -43,7 +43,7 @@ def home(folder: Path) -> Finding:
 
 
 def store(url: str) -> Finding:
-    """Whether the store answers."""
+    """Return whether the store answers."""
     try:
         require_reachable(url)
     except ConfigError as error:
@@ -53,7 +53,7 @@ def store(url: str) -> Finding:
 
 
 def office_files() -> Finding:
-    """Whether HWP and office files become pages here, and with Hangul."""
+    """Return whether HWP and office files become pages here, and with Hangul."""
     if not conversion.has_korean_font():
         says = "no Korean font is here: Hangul of HWP and office files would be lost, and said page by page"
         return warning("office files", says, conversion.KOREAN_FONTS)
@@ -65,7 +65,10 @@ def office_files() -> Finding:
 
 
 def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
-    """Whether the disk holds what the pages become; `free` are the bytes where a folder lies."""
+    """Return whether the disk holds what the pages become.
+
+    `free` are the bytes where a folder lies.
+    """
     wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
     says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f} GB"
     if there > wanted:
@@ -74,7 +77,7 @@ def room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Fi
 
 
 def open_files(limit: int, requests: int) -> Finding:
-    """Whether a process may open enough files for the `requests` that one client process has in flight."""
+    """Return whether a process may open the files that its `requests` in flight need."""
     wanted = _OPEN_FILES + requests
     if limit >= wanted:
         return ok("open files", f"a process may open {limit:,}")
@@ -84,7 +87,7 @@ def open_files(limit: int, requests: int) -> Finding:
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
-    """Whether pixels fit where vLLM's processes hand them over."""
+    """Return whether pixels fit where vLLM's processes hand them over."""
     try:
         size = shutil.disk_usage(folder).free
     except OSError:
@@ -112,7 +115,7 @@ _COMPILERS = ("gcc", "clang")
 
 
 def compiler() -> Finding:
-    """The C compiler that Triton would take: $CC, or one on the path."""
+    """Return the C compiler that Triton would take: $CC, or one on the path."""
     asked = os.environ.get("CC")
     found = next(filter(None, map(shutil.which, (asked,) if asked else _COMPILERS)), None)
     if found:

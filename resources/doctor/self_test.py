@@ -1,4 +1,4 @@
-"""The samples through the loaded engines as a run reads them, and how far the results are from what they should be.
+"""The self-test: the samples through the loaded engines, compared with what is expected.
 
 Each engine is judged by itself: the layout by the model's own code, the recognizer by what is printed, the embedder on
 the printed texts. Only the recognizer needs another one's work, the regions.
@@ -29,7 +29,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
 from resources.store.records.self_tests import SelfTest, keep
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 GOLD = SAMPLES / "gold"
 
@@ -43,7 +43,7 @@ class Samples:
     queries: Sequence[Query]
 
     def some(self, count: int) -> "Samples":
-        """The first `count` pages and the queries that they answer."""
+        """Return the first `count` pages and the queries that they answer."""
         pages = self.pages[:count]
         ids = {page.page_id for page in pages}
         texts = {page_id: text for page_id, text in self.texts.items() if page_id in ids}
@@ -51,7 +51,7 @@ class Samples:
 
 
 def read_samples() -> Samples:
-    """The twelve pages that come with the project. Raises `SourceError`."""
+    """Return the twelve pages that come with the project. Raises `SourceError`."""
     manifest = Manifest.read(SAMPLES / NAME)
     pages, queries = [], []
     table = read_table(SAMPLES / manifest.queries.file) if manifest.queries else None
@@ -257,7 +257,9 @@ SAME_BOX = 0.8
 
 
 def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) -> float:
-    """Edits by printed characters over all pages together, after NFC and without white space; a lost page is all wrong.
+    """Return the edits by printed characters over all pages together.
+
+    Texts are compared after NFC and without white space; a lost page is all wrong.
 
     White space is left out because a line may be broken anywhere.
     """
@@ -270,7 +272,10 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
 
 
 def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
-    """The share of the regions of both that have a partner of the same label at the same place; 1 for none at all."""
+    """Return the share of regions that have a partner of the same label and place.
+
+    It is 1 where there are none at all.
+    """
     pairs = match([region.bbox for region in found], [region.bbox for region in expected])
     same = sum(found[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
     total = len(found) + len(expected)
@@ -280,7 +285,9 @@ def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
 def recall(
     pages: Mapping[str, np.ndarray], queries: Mapping[str, np.ndarray], asked: Sequence[Query], at: int
 ) -> float:
-    """The share of questions one of whose pages is among the first `at`; a page that ties counts as after all others.
+    """Return the share of questions one of whose pages is among the first `at`.
+
+    A page that ties counts as after all others.
 
     Without the tie rule, vectors that are all the same would find something.
     """

@@ -1,4 +1,4 @@
-"""Whether model servers could be started, without starting one, and whether their weights are there and whole."""
+"""Checks of model servers, without starting one, and of their weights."""
 
 import importlib.metadata
 import shutil
@@ -10,16 +10,16 @@ from resources.errors import EngineError, HubError
 from resources.vllm.flags import listed_flags, serve_arguments, unknown_flags
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor import mps
-from resources.weights.fetch import Found, examine, free_bytes
+from resources.weights.fetch import CachedFiles, examine, free_bytes
 from resources.weights.pinned import UNREACHABLE, Weights, server_of
-from resources.weights.repository import Listed, ask_hub, cache_folder, is_offline, remembered
+from resources.weights.repository import RepositoryFile, ask_hub, cache_folder, is_offline, remembered
 
 _OWN_COMMAND = ["vllm", "serve"]
 """The command of a server that is installed in this environment."""
 
 
 def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """For each managed server that is installed: its release, and whether it knows the flags of the profile."""
+    """Check the release and the flags of each managed server that is installed."""
     known: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed(engines).items():
         check = f"{section} server"
@@ -46,7 +46,7 @@ def programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 
 def shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """For each managed server whose replicas are to work on a GPU at the same time: that they can."""
+    """Check that replicas can work on one GPU at the same time."""
     for section, server in managed(engines).items():
         if not server.mps:
             continue
@@ -71,13 +71,13 @@ def external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 
 def managed(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
-    """The servers that this platform starts, by section."""
+    """Return the servers that this platform starts, by section."""
     servers = {section: server_of(engine) for section, engine in engines.items()}
     return {section: server for section, server in servers.items() if server is not None and server.mode == "managed"}
 
 
 def installed_release(command: Sequence[str]) -> str | None:
-    """The release of vLLM in this environment, when that is what the command runs."""
+    """Return the release of vLLM in this environment, when that is what the command runs."""
     if list(command) != _OWN_COMMAND:
         return None
     try:
@@ -91,10 +91,10 @@ Step = Callable[[str, int], None]
 
 
 def weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
-    """The Hub first, then each of the weights, then the disk for what is missing of them."""
+    """Check the Hub, each of the weights, and the disk for what is missing."""
     if not pins:
         return
-    lists: dict[Weights, list[Listed]] = {}
+    lists: dict[Weights, list[RepositoryFile]] = {}
     refused: dict[Weights, str] = {}
     for pin in pins if not is_offline() else ():
         try:
@@ -127,7 +127,7 @@ def _hub(said: Sequence[str], cached: bool) -> Finding:
     return problem("hub", reason, do)
 
 
-def _one(pin: Weights, found: Found, listed: bool, refused: str) -> Finding:
+def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Finding:
     check = f"{' and '.join(pin.sections)} weights"
     if refused:
         reason, _, do = refused.partition(": ")

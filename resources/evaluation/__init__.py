@@ -1,1 +1,1 @@
-"""How well pages with known answers are read: benchmarks, scorers, and means that say how sure they are. Pure."""
+"""Benchmarks of reading: samples with known answers, scorers, and means with intervals. Pure."""

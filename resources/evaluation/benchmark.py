@@ -1,4 +1,4 @@
-"""The parts of a benchmark: samples with pictures and known answers, readings, scores, and the adapter that loads it.
+"""The parts of a benchmark: samples, known answers, readings, scores, and the adapter that loads it.
 
 An adapter (`resources/evaluation/benchmarks/`) loads a `Benchmark` from a folder. Its samples are indexed as a corpus
 and read by the assets; the tables say a `Reading` of each; `resources/evaluation/scoring.py` compares the two.
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """All text of a page. `markdown` says that it has markup; without `ordered` its reading order is not known."""
+    """All text of a page.
+
+    `markdown` says that it has markup; without `ordered` its reading order is not known.
+    """
 
     text: str
     markdown: bool = False
@@ -52,7 +55,10 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class PageElements:
-    """The blocks of a page; `width` and `height` in pixels of the picture that the boxes were drawn on."""
+    """The blocks of a page.
+
+    `width` and `height` in pixels of the picture that the boxes were drawn on.
+    """
 
     elements: tuple[Element, ...]
     width: float
@@ -102,7 +108,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One test of a page in the form of olmOCR-bench: `type` and the fields of its line of JSON, checked."""
+    """One test of a page in the form of olmOCR-bench, with its fields checked."""
 
     id: str
     type: str
@@ -123,12 +129,12 @@ _KINDS = {kind.__name__: kind for kind in get_args(Gold)}
 
 
 def gold_to_json(gold: Gold) -> str:
-    """One line of JSON that `from_json` reads back, the same for the same gold."""
+    """One line of JSON that `gold_from_json` reads back, the same for the same gold."""
     return json.dumps({"kind": type(gold).__name__, **asdict(gold)}, ensure_ascii=False, sort_keys=True)
 
 
 def gold_from_json(line: str) -> Gold:
-    """The gold that `to_json` wrote."""
+    """Return the gold that `gold_to_json` wrote."""
     values = json.loads(line)
     return _built(_KINDS[values.pop("kind")], values)
 
@@ -162,7 +168,7 @@ class Picture:
     load: Callable[[], bytes] | None = field(default=None, compare=False)
 
     def read(self) -> bytes:
-        """The encoded image: as it is stored, or the page of the PDF as a PNG.
+        """Return the encoded image: as it is stored, or the page of the PDF as a PNG.
 
         Raises `OSError` for a file that cannot be read, `UndecodableImage` for a PDF that cannot be drawn.
         """
@@ -177,14 +183,20 @@ class Picture:
 
 @cache
 def _renderer() -> "Pdfs":
-    """One for the process: it keeps the last PDF open, and pages are read one after another."""
+    """Return the renderer of the process, which keeps the last PDF open.
+
+    Pages are read one after another.
+    """
     from resources.pages.documents.pdf import Pdfs
 
     return Pdfs()
 
 
 def close_pictures() -> None:
-    """Let go of the PDF that is still open; PDFium complains of one at the end of a process."""
+    """Let go of the PDF that is still open.
+
+    PDFium complains of one at the end of a process.
+    """
     _renderer.cache_clear()
 
 
@@ -230,7 +242,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The samples of a folder in the order of their ids, and everything in it that could not be one.
+    """The samples of a folder by their ids, and what in it could not be one.
 
     `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be
     had) are what a publication of the scores must name.

@@ -13,11 +13,11 @@ from resources.search.scores import FEWEST, interval
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`says` is one sentence for a table's legend; values are shares of 1 unless `unit` names something else.
+    """`says` is one sentence for a table's legend.
 
-    A lost reading has the value `worst`. The mean of a `pooled` metric weighs each sample by the size of its score, so
-    a long page counts more; of the others every sample counts the same. A change smaller than `margin` is no loss to a
-    reader.
+    Values are shares of 1 unless `unit` names something else. A lost reading has the value `worst`. The mean of a
+    `pooled` metric weighs each sample by the size of its score, so a long page counts more; of the others every sample
+    counts the same. A change smaller than `margin` is no loss to a reader.
     """
 
     name: str
@@ -116,7 +116,9 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a metric gained or lost over the samples that two runs have in common, the other run's mean first.
+    """What a metric gained or lost over the samples that two runs have in common.
+
+    `previous` is the mean of the other run.
 
     `low` and `high` are the 95 % interval of the change, paired by sample and drawn by document. `worse` is a change
     to the worse that is significant and at least the metric's margin.
@@ -138,7 +140,7 @@ class Change:
 
 
 def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
-    """The means of every metric that is scored, by slice, `all` first."""
+    """Return the means of every metric that is scored, by slice, `all` first."""
     known = {sample.id: sample for sample in samples}
     scores = list(scores)
     found = [_whole(score) for score in scores if score.sample is None]
@@ -148,7 +150,7 @@ def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
 
 
 def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Score]) -> list[Change]:
-    """What changed of every metric, by slice, over the samples that have a value in both runs."""
+    """Return the changes of every metric by slice, over samples with values in both runs."""
     known = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     found = []
@@ -178,7 +180,7 @@ def _slices(sample: Sample) -> Iterator[str]:
 
 
 def _whole(score: Score) -> Mean:
-    """A metric that is taken over the whole benchmark at once."""
+    """Return a metric that is taken over the whole benchmark at once."""
     return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
 
 
@@ -240,7 +242,7 @@ def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], k
 def _documents(
     metric: Metric, values: Sequence[tuple[float, Score]], known: Mapping[str, Sample]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of values and of what they weigh, by document in the order of the first sample of each.
+    """Sum values and weights by document, in the order of the first sample of each.
 
     Of a pooled metric a sample of size 0 has nothing to count; where that is all there is, each counts once.
     """

@@ -45,21 +45,21 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
         )
     }
 )
-"""Those of one's own pages and of Korean first."""
+"""Every benchmark by name; those of one's own pages and of Korean come first."""
 
 
 def adapter(name: str) -> Adapter:
-    """Raises `ConfigError` for a name that no adapter has."""
+    """Return the adapter of a benchmark. Raises `ConfigError` for a name that none has."""
     if name not in ADAPTERS:
         raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
     return ADAPTERS[name]
 
 
 def load(name: str, folder: Path) -> Benchmark:
-    """The samples of a benchmark. Nothing is downloaded: what a folder lacks is named with where to get it.
+    """Return the samples of a benchmark.
 
-    Raises `ConfigError` for an unknown name, `SourceError` for a folder that does not hold the benchmark or holds
-    nothing of it that can be scored.
+    Nothing is downloaded: what a folder lacks is named with where to get it. Raises `ConfigError` for an unknown name,
+    `SourceError` for a folder that does not hold the benchmark or holds nothing of it that can be scored.
     """
     chosen = adapter(name)
     get = f"; get it from {chosen.source}, licence: {chosen.licence}"
@@ -94,7 +94,7 @@ class Scorer:
 
     @classmethod
     def of(cls, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> Self:
-        """The scorer of a benchmark by its name. Raises `ConfigError` for an unknown one."""
+        """Return the scorer of a benchmark by its name. Raises `ConfigError` for an unknown one."""
         return cls(adapter(benchmark), cdm, table_seconds)
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class Scorer:
         self._tools.teds.close()
 
     def score(self, sample: Sample, reading: Reading) -> list[Score]:
-        """Every metric that the sample has, one score each.
+        """Return every metric that the sample has, one score each.
 
         Which metrics these are, and their sizes, depends on the gold alone. A lost reading has the worst value of
         each, but for metrics that are skipped for every sample.
@@ -121,7 +121,7 @@ class Scorer:
         ]
 
     def score_all(self, read: Iterable[tuple[Sample, Reading]]) -> Iterator[list[Score]]:
-        """The scores of each sample in its order, and those of the whole benchmark last."""
+        """Yield the scores of each sample in order, those of the whole benchmark last."""
         samples, scores = [], []
         for sample, reading in read:
             scored = self.score(sample, reading)
@@ -129,7 +129,3 @@ class Scorer:
             scores.extend(scored)
             yield scored
         yield self._adapter.whole(samples, scores)
-
-
-def _worst(score: Score, why: str) -> Score:
-    return replace(score, value=METRICS[score.metric].worst, lost=True, notes=(why,))

@@ -6,7 +6,7 @@ from typing import Any
 
 from resources.recognition.crops import crop_index
 from resources.recognition.read_regions import region_texts
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 LABELS = frozenset({"image", "chart"})
 """Regions that are figures. Pictures of running heads, and seals, are none."""

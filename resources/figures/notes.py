@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from resources.recognition.readings import RegionText
 from resources.states import State
 from resources.store.corpus_tables import FIGURE_NOTES
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 if TYPE_CHECKING:
     from resources.store.table_store import TableStore

@@ -141,20 +141,19 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
             if folder is not None:
                 os.close(folder)
         return
-    from resources.store.files.objects import Objects
-    from resources.store.locks import held
-    from resources.store.locks.objects import ObjectLock
+    from resources.store.locks import ObjectLock, acquire_lock, release_lock
+    from resources.store.objects import Objects
 
     objects, what = Objects.at(place.url)[0], f"the index at {place}"
     try:
-        held.acquire(place.lock, ObjectLock(objects, place.lock, what), what, wait=False)
+        acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=False)
     except TableBusy:
         tell(waits)
-        held.acquire(place.lock, ObjectLock(objects, place.lock, what), what, wait=True)
+        acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=True)
     try:
         yield
     finally:
-        held.release(place.lock)
+        release_lock(place.lock)
 
 
 def _say_nothing(line: str) -> None:

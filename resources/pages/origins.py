@@ -85,7 +85,7 @@ def _ranges(place: str, sha256: str) -> "RenderedShard":
 def _opened(place: str) -> BinaryIO:
     if not is_url(place):
         return Path(place).open("rb")
-    from resources.store.files.objects import Objects
+    from resources.store.objects import Objects
 
     objects, path = Objects.at(place)
     return cast("BinaryIO", objects.open(path))

@@ -1,1 +1,1 @@
-"""Where the time of a run goes: what was observed, the arithmetic of it, and its picture."""
+"""The profile of a run: observations, the arithmetic of its time, and a picture."""

@@ -1,4 +1,4 @@
-"""Watches this machine while a run goes on: its cards, its cores and its model servers."""
+"""Observes the cards, the cores and the model servers of this machine during a run."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ _SECONDS_OF_PROCESSES = 1.0
 
 
 class CoreShares(NamedTuple):
-    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host of a virtual machine for other work."""
+    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host."""
 
     busy: float
     stolen: float = 0.0
@@ -44,7 +44,10 @@ class Cores:
             psutil.cpu_times_percent()
 
     def shares(self) -> CoreShares:
-        """Since the last call. Where the kernel keeps no sums, nothing is known of what was stolen."""
+        """Since the last call.
+
+        Where the kernel keeps no sums, nothing is known of what was stolen.
+        """
         if self._sums:
             times = psutil.cpu_times_percent()
             stolen = getattr(times, "steal", 0.0)
@@ -94,8 +97,8 @@ class ServerHistory:
 
 
 @dataclass
-class Observed:
-    """What was seen: readings of the cards, the busy share of the cores over time, and the servers by key.
+class Observations:
+    """Readings of the cards, the busy share of the cores over time, and the servers.
 
     `stolen` is the share of the cores that the host of a virtual machine had other work for. `no_gpu` says why there
     are no readings of cards.
@@ -121,7 +124,7 @@ class Observed:
         return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
 
     def of_card(self, number: int) -> Counts:
-        """The busy share of one card over time."""
+        """Return the busy share of one card over time."""
         return [(at, each[number].busy) for at, each in self.readings.taken]
 
     @property
@@ -131,13 +134,13 @@ class Observed:
 
 
 class Observer:
-    """Fills an `Observed` while it is entered: threads read the cards and the cores, and ask the servers.
+    """Fills `Observations` while it is entered, from threads.
 
     `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
-        self.observed = Observed()
+        self.observed = Observations()
         try:
             self.observed.cards = open_cards(names)
         except NoGpuFigures as reason:

@@ -1,4 +1,4 @@
-"""A run as one HTML file with its timeline, that needs nothing else: no script, no network."""
+"""A run as one HTML file with its timeline, without script or network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from resources.gpu.sampler import GIB
-from resources.profiling.observer import Counts, Observed
+from resources.profiling.observer import Counts, Observations
 from resources.profiling.report import RunReport
 from resources.profiling.timeline import Span
 
@@ -32,7 +32,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of the picture: bars, or a curve as points of a polygon; `most` is the value at its top."""
+    """A row of the picture: bars, or a curve as points of a polygon.
+
+    `most` is the value at its top.
+    """
 
     label: str
     bars: Sequence[Bar] = ()
@@ -61,7 +64,7 @@ class Section:
 
 
 def render(title: str, sections: Sequence[Section]) -> str:
-    """The page."""
+    """Return the page."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -70,9 +73,9 @@ def render(title: str, sections: Sequence[Section]) -> str:
 
 
 def section(
-    title: str, run: RunReport, observed: Observed, tables: Sequence[Table], lines: Sequence[str] = ()
+    title: str, run: RunReport, observed: Observations, tables: Sequence[Table], lines: Sequence[str] = ()
 ) -> Section:
-    """The picture of a run: its stages with their shards, its servers, and what the cards and the cores did."""
+    """Return the picture of a run: its stages, shards, servers, cards and cores."""
     return Section(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
 
 
@@ -82,7 +85,7 @@ def ticks(span: Span) -> list[tuple[float, str]]:
     return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
 
 
-def _lanes(run: RunReport, observed: Observed) -> list[Lane]:
+def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
     span = run.span
     lanes = [Lane(each.stage.name, _stage_bars(each.stage.span, each.stage.shards, span)) for each in run.stages]
     for history in observed.servers.values():
@@ -105,7 +108,7 @@ def _lanes(run: RunReport, observed: Observed) -> list[Lane]:
 
 
 def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
-    """One bar for each shard, from the end of the one before to its own, and one for what comes after the last."""
+    """Return one bar for each shard, and one for what comes after the last."""
     bars, begin = [], span.start
     for shard, end in sorted(shards.items(), key=lambda item: item[1]):
         bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))
@@ -123,7 +126,7 @@ def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
 
 
 def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
-    """An area under the curve of (time, value)."""
+    """Return an area under the curve of (time, value)."""
     inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
     if not inside:
         return Lane(label)

@@ -1,4 +1,4 @@
-"""A run's stages with where their time went, from what was observed and what Dagster recorded."""
+"""A run's stages and where their time went, from observations and Dagster's record."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from resources.profiling.observer import Counts, Observed, ServerHistory
+from resources.profiling.observer import Counts, Observations, ServerHistory
 from resources.profiling.timeline import (
     Span,
     Split,
@@ -38,13 +38,16 @@ class Stage:
     metadata: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def figure(self, name: str) -> float:
-        """The sum of a figure over the shards; 0 where none has it."""
+        """Return the sum of a figure over the shards; 0 where none has it."""
         values = (shard.get(name) for shard in self.metadata.values())
         return sum(float(value) for value in values if isinstance(value, int | float))
 
 
 def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[Stage]:
-    """The stages of a run in the order of their starts; one that did not end lasts until the last event."""
+    """Return the stages of a run in the order of their starts.
+
+    One that did not end lasts until the last event.
+    """
     begun: dict[str, float] = {}
     ended: dict[str, tuple[float, bool]] = {}
     shards: dict[str, dict[str, float]] = {}
@@ -93,8 +96,8 @@ class StageReport:
 
     `rate` is rows a second over the wall time, `steady` without the first and the last answers of its server; `gaps`
     are the seconds without work on the device from one shard to the next. `cores` and `busy` are shares of all cores
-    and of the cards, `stolen` of the cores too (see `Observed`); `gpu` has the figures of `Readings.figures`. What is
-    not known is None.
+    and of the cards, `stolen` of the cores too (see `Observations`); `gpu` has the figures of `Readings.figures`. What
+    is not known is None.
     """
 
     stage: Stage
@@ -144,9 +147,12 @@ class RunReport:
 
 
 def report(
-    span: Span, stages: Sequence[Stage], observed: Observed, server_of: Mapping[str, str] | None = None
+    span: Span, stages: Sequence[Stage], observed: Observations, server_of: Mapping[str, str] | None = None
 ) -> RunReport:
-    """The report of a command that lasted for `span`; `server_of` is the key of a stage's server by asset."""
+    """Return the report of a command that lasted for `span`.
+
+    `server_of` is the key of a stage's server by asset.
+    """
     steps = observed.activity
     keys = server_of or {}
     reported = [_stage(stage, observed, observed.servers.get(keys.get(stage.name, ""))) for stage in stages]
@@ -169,7 +175,7 @@ def report(
     )
 
 
-def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> StageReport:
+def _stage(stage: Stage, observed: Observations, server: ServerHistory | None) -> StageReport:
     steps, span = observed.activity, stage.span
     server = server or ServerHistory("")
     requests = _growth(server.requests, span)
@@ -194,12 +200,15 @@ def _stage(stage: Stage, observed: Observed, server: ServerHistory | None) -> St
 
 
 def first_answer(history: ServerHistory) -> float | None:
-    """When a server was first seen to have answered a request; those that tell whether it is ready come before."""
+    """When a server was first seen to have answered a request.
+
+    Those that tell whether it is ready come before.
+    """
     return first_growth(history.requests)
 
 
 def _growth(counts: Counts, span: Span) -> float:
-    """What was added within `span`; between two looks as much in every second of it.
+    """Return what was added within `span`; between two looks as much in every second of it.
 
     A server that was first looked at within `span` has started in it.
     """
@@ -216,7 +225,7 @@ def _mean(counts: Counts, span: Span) -> float:
 
 
 def _covered(spans: Sequence[Span]) -> float:
-    """Seconds in at least one of the spans."""
+    """Return the seconds in at least one of the spans."""
     total, reached = 0.0, float("-inf")
     for span in sorted(spans, key=lambda each: each.start):
         total += max(0.0, span.end - max(span.start, reached))

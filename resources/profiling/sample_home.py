@@ -1,4 +1,4 @@
-"""A home of its own with some pages of a corpus, so that a run on them touches no table of the corpus."""
+"""A home with some pages of a corpus, so that a run touches no other table."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
 
 
 def own_environment() -> dict[str, str]:
-    """The environment of this process, with what is imported here in front for the processes it starts."""
+    """Return the environment of this process, with its imports in front for its children."""
     from resources.config.settings import ROOT
 
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

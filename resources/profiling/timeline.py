@@ -1,4 +1,4 @@
-"""The arithmetic of a run's time: when a device worked, where the rest went, and what limits a stage. Pure.
+"""The arithmetic of a run's time: work of devices, the rest, and limits. Pure.
 
 All times are Unix seconds.
 """
@@ -82,7 +82,7 @@ def activities(samples: Iterable[tuple[float, float]]) -> list[Activity]:
 
 
 def within(steps: Iterable[Activity], span: Span) -> list[Activity]:
-    """The part of `steps` that lies in `span`."""
+    """Return the part of `steps` that lies in `span`."""
     return [
         Activity(max(step.start, span.start), min(step.end, span.end), step.busy)
         for step in steps
@@ -91,13 +91,13 @@ def within(steps: Iterable[Activity], span: Span) -> list[Activity]:
 
 
 def busy_share(steps: Iterable[Activity], span: Span) -> float:
-    """The mean busy share over `span`, what was not sampled counting as idle."""
+    """Return the mean busy share over `span`, what was not sampled counting as idle."""
     worked = sum(step.busy * step.seconds for step in within(steps, span))
     return worked / span.seconds if span.seconds > 0 else 0.0
 
 
 def split(steps: Sequence[Activity], span: Span) -> Split:
-    """Where the seconds of a stage went that lasted for `span`."""
+    """Return where the seconds of a stage went that lasted for `span`."""
     inside = within(steps, span)
     active = [at for at, step in enumerate(inside) if step.busy > IDLE]
     if not active:
@@ -121,7 +121,7 @@ def split(steps: Sequence[Activity], span: Span) -> Split:
 
 
 def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span]:
-    """The times of at least `least` seconds in `span` in which nothing was on the device."""
+    """Return the times of at least `least` seconds without work on the device."""
     found: list[Span] = []
     begin = span.start
     for step in within(steps, span):
@@ -135,7 +135,7 @@ def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span
 
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
-    """Seconds without work from the last work in `last` to the first in `following`, whichever overlap.
+    """Return the seconds without work between the last work of two spans.
 
     None of them working at all, it is the time from the end of one to the start of the other.
     """
@@ -145,7 +145,7 @@ def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> floa
 
 
 def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> float:
-    """Seconds without work of the gap that `moment`, the end of a shard, lies in or next to; 0 where work goes on.
+    """Return the seconds of the gap that `moment` lies in; 0 where work goes on.
 
     Work for the next shard may begin a little before or after the last one is published, so a gap within two seconds
     counts.
@@ -155,7 +155,10 @@ def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> fl
 
 
 def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
-    """Answers a second of (time, answers so far), without the first and the last answers; None for too few."""
+    """Answers a second of (time, answers so far), without the first and the last answers.
+
+    It is None for too few.
+    """
     if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
         return None
     begin, made = counts[0][1], counts[-1][1] - counts[0][1]
@@ -177,7 +180,7 @@ def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
 
 
 def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
-    """The busy share of the `seconds` from the start of step `at` on, or to its end where they are negative."""
+    """Return the busy share of the `seconds` from the start of step `at` on, or to its end where they are negative."""
     step = steps[at]
     span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
     near: list[Activity] = []
@@ -233,7 +236,7 @@ class Limit:
 def limit(
     section: str | None, seconds: float, split: Split, busy: float | None, cores: float, has: Sequence[str]
 ) -> Limit:
-    """What limits a stage of `section`, None for one without an engine.
+    """Return what limits a stage of `section`, None for one without an engine.
 
     `busy` is the mean busy share of the cards over the stage, None without any; `cores` is the share of all cores that
     was not free. `has` are the keys that the engine has, those of its server as `server.KEY`.

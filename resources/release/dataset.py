@@ -27,8 +27,7 @@ from resources.release.base import PAGE_ASSETS, PageImages, ReleaseInput
 from resources.release.files import SUMMARY
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from resources.store.page_rows.figure_rows import one_row_a_figure, vector_width
-from resources.store.page_rows.lineage_rows import lineage_rows
+from resources.store.page_rows import lineage_rows, one_row_a_figure, vector_width
 from resources.texts.markdown import defused
 from resources.texts.text_quality import doubtful
 

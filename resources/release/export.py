@@ -19,7 +19,7 @@ from resources.printable import without_paths
 from resources.recognition.read_regions import ReadRegion, read_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows.figure_rows import with_vector
+from resources.store.page_rows import with_vector
 from resources.texts.markdown import defused
 
 MARKER = "export.json"

@@ -4,7 +4,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from resources.release.base import PAGE_ASSETS
-from resources.store.page_rows.lineage_rows import LINEAGE
+from resources.store.page_rows import LINEAGE
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -19,10 +19,9 @@ from resources.printable import visible
 from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
 from resources.release.hub import LocalFile, local_files
 from resources.release.local import TEXTS
-from resources.store.files.faults import patiently, told
-from resources.store.files.objects import Objects
-from resources.store.locks import held
-from resources.store.locks.objects import ObjectLock
+from resources.store.faults import retry, translate_errors
+from resources.store.locks import ObjectLock, acquire_lock, release_lock
+from resources.store.objects import Objects
 
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
@@ -67,8 +66,8 @@ class PublishedRelease:
         def get(path: str) -> None:
             try:
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                with told(f"{self.folder}/{path}", "read"):
-                    patiently(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
+                with translate_errors(f"{self.folder}/{path}", "read"):
+                    retry(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
             except FileNotFoundError:
                 # What is missing is for whoever looks at the folder to say.
                 (folder / path).unlink(missing_ok=True)
@@ -129,11 +128,11 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
 def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
     lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
     name = f"{root}/{_LOCK}"
-    held.acquire(name, lock, f"the release at {url}", wait=True)
+    acquire_lock(name, lock, f"the release at {url}", wait=True)
     try:
         yield lock.confirm
     finally:
-        held.release(name)
+        release_lock(name)
 
 
 def _current_folder(objects: Objects, root: str) -> str | None:
@@ -153,14 +152,14 @@ def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str,
 
     def send(path: str) -> int:
         target, file = f"{root}/{now}/{path}", files[path]
-        with told(target, "written"):
+        with translate_errors(target, "written"):
             if known.get(path) == file.sha256:
-                patiently(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+                retry(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
                 return 0
             if file.content is not None:
                 objects.put(target, file.content)
             else:
-                patiently(lambda: objects.fs.put_file(str(file.file), target))
+                retry(lambda: objects.fs.put_file(str(file.file), target))
         return file.size
 
     return sum(bounded_map(send, [path for path, file in files.items() if there.get(path) != file.size], _AT_ONCE))

@@ -20,7 +20,7 @@ from resources.search.scores import ALL, Contents, Run
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.footer_cache import FooterCache
-from resources.store.page_rows.figure_rows import vector_width, with_vector
+from resources.store.page_rows import vector_width, with_vector
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 from resources.store.table_store import TableStore

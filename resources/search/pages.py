@@ -14,11 +14,9 @@ from resources.layout.regions import Task
 from resources.recognition.read_regions import KINDS, region_texts
 from resources.search.options import Where
 from resources.search.tables import ArrowCache, SearchedTables
-from resources.store.columns import lacking
-from resources.store.corpus_tables import TABLES
-from resources.store.table import Table
+from resources.store.corpus_tables import TABLES, Table, lacking
 from resources.store.table_source import IsOfCorpus
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 
 _REGION = pa.struct(
     [("index", pa.int32()), ("label", pa.string()), ("bbox_2d", pa.list_(pa.int32(), 4)), ("text", pa.string())]

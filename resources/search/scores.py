@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from resources.printable import counted
 from resources.states import State
+from resources.store.corpus_tables import Table
 from resources.store.footer_cache import FooterCache
-from resources.store.table import Table
 from resources.store.table_source import IsOfCorpus
 from resources.store.table_store import TableStore
 

@@ -15,8 +15,7 @@ from resources.search.options import Mode
 from resources.search.tables import ArrowCache, SearchedTables
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows.figure_rows import with_vector
-from resources.store.page_rows.lineage_rows import MADE_WITH
+from resources.store.page_rows import MADE_WITH, with_vector
 from resources.store.table_source import IsOfCorpus
 
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}

@@ -1,1 +1,1 @@
-"""The tables: their schemas, one Parquet file for each asset and shard, and what is kept beside them."""
+"""The tables: schemas, a Parquet file for each asset and shard, and records beside."""

@@ -1,21 +1,22 @@
-"""Append-only logs of small tables: one Parquet file each, below one folder of the store."""
+"""Append-only logs of small tables, and the journal of finished rows."""
 
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import LockLost, StoreError
 from resources.printable import first_line
-from resources.store.files.faults import is_damage
-from resources.store.files.objects import Objects
-from resources.store.locks.protocol import Lock
+from resources.store.faults import is_damage
+from resources.store.locks import Lock
+from resources.store.objects import Objects
 
 _DIGITS = 20
-"""Of the time in nanoseconds that a part's name begins with, so that names sort by it."""
+"""Digits of the time in nanoseconds that a part's name begins with, so that names sort by it."""
 
 
 class AppendLog:
@@ -40,7 +41,7 @@ class AppendLog:
         """Names that were there when they were last listed, and those that were added since."""
 
     def names(self) -> list[str]:
-        """All there are, in the order of their names."""
+        """Return all there are, in the order of their names."""
         found = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
         self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
@@ -68,7 +69,10 @@ class AppendLog:
             self._listed.append(name)
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
-        """Add a table after all others that this log has seen; its name. A clock that was set back changes no order."""
+        """Add a table after all others that this log has seen.
+
+        Its name. A clock that was set back changes no order.
+        """
         seen = self.names() if self._listed is None else self._listed
         last = max((int(name[:_DIGITS]) for name in seen if name[:_DIGITS].isdigit()), default=0)
         name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
@@ -114,14 +118,17 @@ class AppendLog:
             lock.confirm()
 
     def read_one(self, name: str) -> pa.Table | None:
-        """The table of a name; None where there is none, or a damaged one, which is set aside."""
+        """Return the table of a name.
+
+        It is None where there is none, or a damaged one, which is set aside.
+        """
         try:
             return self._read(name)
         except FileNotFoundError:
             return None
 
     def seen(self) -> list[str]:
-        """The names that were there when they were last listed, and those that were added since."""
+        """Return the names that were there when they were last listed, and those that were added since."""
         return self.names() if self._listed is None else list(self._listed)
 
     def _read(self, name: str) -> pa.Table | None:
@@ -146,3 +153,60 @@ def _removing(path: str) -> Iterator[None]:
         return
     except OSError as error:
         raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+
+
+class Journal:
+    """The rows of one table that is under way, in an append-only log."""
+
+    SHARE = 0.01
+    """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
+
+    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
+        self._parts = parts
+        self._schema = schema
+        self._known: list[pa.Table] | None = None
+        self._waiting: list[dict[str, Any]] = []
+        self._not_before = 0.0
+
+    def rows(self) -> pa.Table:
+        """Return everything written so far, oldest first.
+
+        Parts of another schema are of no use and left out.
+        """
+        return pa.concat_tables([self._schema.empty_table(), *self._written()])
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a finished row, at once or in batches, as fast as rows are made."""
+        self._waiting.append(row)
+        self.flush_due()
+
+    def flush_due(self) -> None:
+        """Write the rows that have waited long enough; for a table whose next row may be long in coming."""
+        if time.monotonic() >= self._not_before:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        written = self._written()
+        started = time.monotonic()
+        rows = pa.Table.from_pylist(self._waiting, self._schema)
+        self._parts.append(rows)
+        written.append(rows)
+        self._waiting = []
+        finished = time.monotonic()
+        self._not_before = finished + (finished - started) / self.SHARE
+
+    def clear(self) -> None:
+        """Forget the parts, once their rows are in the table."""
+        self._parts.clear()
+        self._known = []
+
+    def _written(self) -> list[pa.Table]:
+        """Return the parts on the disk, read once.
+
+        This journal's own ones are added as it writes them.
+        """
+        if self._known is None:
+            self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
+        return self._known

@@ -1,11 +1,52 @@
-"""The tables of the store: each asset's, by what it holds. An asset's name stands here and nowhere else.
+"""The tables of the store by what they hold; assets are named here alone.
 
 An asset writes its table, and search, release and diff read it: the table is what they agree on, so it belongs to
 neither.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+
 from resources.store import schemas
-from resources.store.table import CorpusTables, Table
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Parquet file for each shard: its name, its columns, and the column that identifies a row.
+
+    `schema` of a table of vectors is a function of their width.
+    """
+
+    name: str
+    schema: pa.Schema | Callable[[int], pa.Schema]
+    key: str = "page_id"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class CorpusTables:
+    """The tables of a corpus by what they hold, in the order they are made."""
+
+    pages: Table
+    regions: Table
+    readings: Table
+    texts: Table
+    image_vectors: Table
+    text_vectors: Table
+    query_vectors: Table
+
+    def __iter__(self) -> Iterator[Table]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    @property
+    def of_pages(self) -> tuple[Table, ...]:
+        """The tables with a row for each page."""
+        return tuple(table for table in self if table.key == self.pages.key)
+
 
 TABLES = CorpusTables(
     pages=Table("raw_pages", schemas.RAW_PAGES),
@@ -27,3 +68,29 @@ SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")
 OCR_SCORES = Table("ocr_scores", schemas.OCR_SCORES, key="metric")
 BENCHMARKS = "benchmark_scores"
 """The asset that evaluates the benchmarks of the gates; its tables lie in homes of their own."""
+
+
+def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = None) -> str | None:
+    """Return the first of the `wanted` columns or their fields that is not stored.
+
+    A field of a column is named after it: `regions.origin`.
+    """
+    for name in wanted:
+        if name not in stored.names:
+            return name
+        if known is not None and name in known.names:
+            there = set(_fields(name, stored.field(name).type))
+            missing = [field for field in _fields(name, known.field(name).type) if field not in there]
+            if missing:
+                return missing[0]
+    return None
+
+
+def _fields(name: str, kind: pa.DataType) -> Iterator[str]:
+    """Yield a column and all fields inside it, by name; a list is what is in it."""
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    yield name
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _fields(f"{name}.{field.name}", field.type)

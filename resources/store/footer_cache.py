@@ -70,7 +70,10 @@ class Entry:
 
 
 class FooterCache:
-    """The footers of a store, kept in it too. That saves time only: a table's own footer is the truth."""
+    """The footers of a store, kept in it too.
+
+    That saves time only: a table's own footer is the truth.
+    """
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -78,7 +81,7 @@ class FooterCache:
         self._can_write = True
 
     def tables(self, asset: str) -> dict[str, Entry]:
-        """The published tables of an asset by shard. Raises `StoreError`."""
+        """Return the published tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
         known = self._known.get(asset)
         kept = self._kept(asset) if known is None and stamps else known or {}

@@ -11,7 +11,7 @@ BOX_2D = pa.list_(pa.int32(), 4)
 
 
 def _column(name: str, kind: pa.DataType, says: str, nullable: bool = True) -> pa.Field:
-    """A column whose description is shown wherever its schema is."""
+    """Return a column whose description is shown wherever its schema is."""
     return pa.field(name, kind, nullable, {"description": says})
 
 
@@ -173,7 +173,7 @@ RETRIEVAL_SCORES = pa.schema(
 
 
 def retrieval_runs(metrics: Iterable[str]) -> pa.Schema:
-    """The scores of one run, query by query: what the next one is compared with."""
+    """Return the scores of one run, query by query: what the next one is compared with."""
     return pa.schema(
         [
             *(RETRIEVAL_SCORES.field(name) for name in ("retriever", "convention")),

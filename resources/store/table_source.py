@@ -1,4 +1,4 @@
-"""Which corpus a table was made from: the one that is indexed now, or another that left its tables in the store."""
+"""The corpus that a table was made from: the indexed one, or another."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ class CorpusCheck:
         self._footers = FooterCache(store)
 
     def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
-        """The check for the tables as they are now; a table that was never made is of no corpus.
+        """Return the check for the tables as they are; a missing table has no corpus.
 
         `known` are the footers of assets that the caller has just looked at.
         Calling it raises `StoreError` when a table is damaged, and `SourceError` for a shard that the corpus lacks.

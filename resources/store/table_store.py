@@ -1,4 +1,4 @@
-"""The store: one Parquet table per asset and shard, replaced whole, and small tables beside them. No Dagster."""
+"""The store: one Parquet table per asset and shard, replaced whole. No Dagster."""
 
 import hashlib
 import io
@@ -14,14 +14,10 @@ from resources.errors import DamagedTable, NotMade, StoreError
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
-from resources.store.append_log import AppendLog
-from resources.store.files.faults import is_damage, told
-from resources.store.files.objects import Objects, fetched_once
-from resources.store.journal import Journal
-from resources.store.locks import held
-from resources.store.locks.disk import DiskLock
-from resources.store.locks.objects import ObjectLock
-from resources.store.locks.protocol import Lock
+from resources.store.append_log import AppendLog, Journal
+from resources.store.faults import is_damage, translate_errors
+from resources.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
+from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
 
 _LOCKS = ".locks"
@@ -55,7 +51,7 @@ class TableStore:
         return self._objects.has(self._path(asset, shard))
 
     def published(self, asset: str) -> dict[str, str]:
-        """The shards whose table has been made, each with what tells its file from the one it replaced."""
+        """Return the shards whose table has been made, each with what tells its file from the one it replaced."""
         return {
             PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
             for file in self._objects.listed(f"{self._root}/{asset}")
@@ -65,10 +61,11 @@ class TableStore:
     def read(
         self, asset: str, shard: str, columns: Sequence[str] | None = None, version: str | None = None
     ) -> pa.Table:
-        """The table, or only `columns` of it; the one now, or the kept `version` of that recipe.
+        """Return the table, or only `columns` of it.
 
-        A whole table is proved to be the one that was written, columns by the checksums of their pages. Raises
-        `NotMade`, `DamagedTable`, and `StoreError` for a version that is not kept.
+        The one now, or the kept `version` of that recipe. A whole table is proved to be the one that was written,
+        columns by the checksums of their pages. Raises `NotMade`, `DamagedTable`, and `StoreError` for a version that
+        is not kept.
         """
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with self._reading(asset, shard, version, whole=columns is None) as file:
@@ -80,13 +77,16 @@ class TableStore:
             return table.read(list(columns)).select(list(columns))
 
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
-        """The table as an open file, for single rows of it. Raises `StoreError`."""
+        """Return the table as an open file, for single rows of it. Raises `StoreError`."""
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
             return pq.ParquetFile(self._opened(path), page_checksum_verification=True)
 
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
-        """The table and the metadata it was written with; None where it has not been made yet. Raises `StoreError`."""
+        """Return the table and the metadata it was written with.
+
+        It is None where it has not been made yet. Raises `StoreError`.
+        """
         try:
             table = self.read(asset, shard)
         except NotMade:
@@ -94,7 +94,10 @@ class TableStore:
         return table, _written_with(table.schema.metadata)
 
     def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
-        """The metadata of the table; None where it has not been made yet. Raises `StoreError`."""
+        """Return the metadata of the table.
+
+        It is None where it has not been made yet. Raises `StoreError`.
+        """
         try:
             return self.metadata(asset, shard)
         except NotMade:
@@ -104,24 +107,24 @@ class TableStore:
         return self.footer(asset, shard)[0]
 
     def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
-        """The columns of the table with their types; no row is read."""
+        """Return the columns of the table with their types; no row is read."""
         return self._stored_schema(asset, shard)
 
     def columns(self, asset: str, shard: str) -> list[str]:
         return self.arrow_schema(asset, shard).names
 
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
-        """The metadata the table was written with."""
+        """Return the metadata the table was written with."""
         return _written_with(self._stored_schema(asset, shard, version).metadata)
 
     def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
-        """The rows of the table and its metadata, in one look."""
+        """Return the rows of the table and its metadata, in one look."""
         with self._reading(asset, shard) as file:
             footer = pq.read_metadata(file)
         return footer.num_rows, _written_with(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
-        """The tables that are kept besides the one now, newest first. Raises `StoreError`."""
+        """Return the tables that are kept besides the one now, newest first. Raises `StoreError`."""
         kept = self._versions(asset, shard)
         recipes, found = kept.found(), []
         now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
@@ -138,9 +141,9 @@ class TableStore:
     def write(
         self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str], replaces: bool = True
     ) -> None:
-        """Replace the table. Raises `StoreError` when it cannot be written; the old one is then untouched.
+        """Replace the table. Raises `StoreError` when it cannot be written.
 
-        `replaces` is false where the caller knows that there is none.
+        The old one is then untouched. `replaces` is false where the caller knows that there is none.
         """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
@@ -166,17 +169,17 @@ class TableStore:
 
     @contextmanager
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
-        """Let one process at a time make a table; others wait, or raise `TableBusy` at once without `wait`.
+        """Let one process at a time make a table.
 
-        It may end in another thread. Raises `StoreError`.
+        Others wait, or raise `TableBusy` at once without `wait`. It may end in another thread. Raises `StoreError`.
         """
         what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
         lock = DiskLock(f"{name}.lock", what) if self._objects.local else ObjectLock(self._objects, name, what)
-        held.acquire(name, lock, what, wait)
+        acquire_lock(name, lock, what, wait)
         try:
             yield
         finally:
-            held.release(name)
+            release_lock(name)
 
     @property
     def local(self) -> bool:
@@ -223,14 +226,14 @@ class TableStore:
         return f"{self._root}/{_LOCKS}/{asset}.{shard}"
 
     def _lock(self, asset: str, shard: str) -> Lock | None:
-        """The lock of a table, where this process holds it."""
-        return held.find(self._lock_name(asset, shard))
+        """Return the lock of a table, where this process holds it."""
+        return find_lock(self._lock_name(asset, shard))
 
     def _path(self, asset: str, shard: str) -> str:
         return f"{self._root}/{asset}/{shard}.parquet"
 
     def _holds(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> bool:
-        """Whether the stored table is `table`, with `metadata`."""
+        """Return whether the stored table is `table`, with `metadata`."""
         try:
             rows = self.read(asset, shard)
         except (NotMade, DamagedTable):
@@ -250,7 +253,7 @@ class TableStore:
     def _reading(self, asset: str, shard: str, version: str | None = None, whole: bool = False) -> Iterator[Any]:
         with self._told(asset, shard, version):
             path = self._path(asset, shard) if version is None else self._versions(asset, shard).path(version)
-            with told(path, "read"), self._opened(path, whole) as file:
+            with translate_errors(path, "read"), self._opened(path, whole) as file:
                 yield file
 
     def _opened(self, path: str, whole: bool = False) -> Any:
@@ -286,7 +289,10 @@ class TableStore:
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:
-    """The file of a table. Its footer has the SHA-256 of what comes before it."""
+    """Return the file of a table.
+
+    Its footer has the SHA-256 of what comes before it.
+    """
     sink = pa.BufferOutputStream()
     file = _Hashing(sink)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _PROVED: b"1"})
@@ -316,7 +322,10 @@ class _Hashing(io.RawIOBase):
 
 
 def _proved(content: pa.Buffer) -> pa.Table:
-    """The table of a file. Raises `pa.ArrowInvalid` where its rows are not those that were written."""
+    """Return the table of a file.
+
+    Raises `pa.ArrowInvalid` where its rows are not those that were written.
+    """
     table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
     metadata = table.schema.metadata or {}
     # A release before this one wrote no proof.

@@ -1,4 +1,4 @@
-"""Tables that an upgrade replaced: the last few of each asset and shard, for a comparison or a way back."""
+"""Tables that an upgrade replaced, the last few of each asset and shard."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from resources.errors import StoreError
 from resources.files import replace_file
-from resources.store.files.objects import Objects
+from resources.store.objects import Objects
 
 FOLDER = ".versions"
 RECIPE = b"kopub.recipe"
@@ -48,7 +48,7 @@ class Versions:
         self._folder = folder
 
     def found(self) -> list[str]:
-        """The recipes that are kept, newest first."""
+        """Return the recipes that are kept, newest first."""
         return list(dict.fromkeys(entry.recipe for entry in self._entries()))
 
     def path(self, recipe: str) -> str:

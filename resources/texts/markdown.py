@@ -1,8 +1,9 @@
-"""A page as markdown. Pure; numbers, dates and words stay as they were read."""
+"""A page as markdown and as plain text. Pure; numbers, dates and words stay as they were read."""
 
 import html
 import re
 from collections.abc import Sequence
+from html.parser import HTMLParser
 
 from resources.recognition.code_fences import fenced, passages, without_fences
 from resources.recognition.crops import crop_index
@@ -43,7 +44,7 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
 
 
 def link_target(path: str) -> str:
-    """A link target: in angle brackets when blanks or brackets would end it early."""
+    """Return a link target: in angle brackets when blanks or brackets would end it early."""
     if re.search(r"[\s()<>]", path):
         return "<" + re.sub(r"[<>\\]", lambda match: "\\" + match[0], path) + ">"
     return path
@@ -94,7 +95,7 @@ def formula_markdown(content: str, number: str | None) -> str:
 
 
 def line_markdown(line: str) -> str:
-    """A printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
+    """Return a printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
     bullet = _BULLET.match(line)
     if bullet:
         return "- " + inline_markdown(line[bullet.end() :])
@@ -136,3 +137,48 @@ def _is_unsafe(link: re.Match[str]) -> bool:
     # Browsers leave out blanks and control characters.
     scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))
     return scheme is not None and scheme[1] not in _SAFE_SCHEMES and len(link["before"]) % 2 == 0
+
+
+def page_text(regions: Sequence[RegionText]) -> str:
+    """Return the text of a page in reading order, without markup.
+
+    Regions a blank line apart. The cells of a table are a tab apart, its rows a line. Failed regions are left out.
+    """
+    texts = (_text(region).strip() for region in readable(regions))
+    return "\n\n".join(text for text in texts if text)
+
+
+def _text(region: RegionText) -> str:
+    content = region.content
+    if region.native_label not in TABLE_LABELS or not content.lstrip().startswith("<table"):
+        return without_fences(content)
+    parser = _Cells()
+    parser.feed(content)
+    parser.close()
+    return parser.text()
+
+
+class _Cells(HTMLParser):
+    """Collects the text of `<td>` and `<th>`, and what stands outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._rows: list[list[str]] = [[]]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._rows[-1].append("")
+        elif tag == "br":
+            self.handle_data(" ")
+
+    def handle_data(self, data: str) -> None:
+        if self._rows[-1]:
+            self._rows[-1][-1] += data
+        elif data.strip():
+            self._rows[-1].append(data)
+
+    def text(self) -> str:
+        rows = ("\t".join(" ".join(cell.split()) for cell in row) for row in self._rows)
+        return "\n".join(row for row in rows if row.strip())

@@ -100,10 +100,11 @@ class DoubtfulPage:
 
 
 def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
-    """The doubts about a page's text, the most certain first; none for a sound one.
+    """Return the doubts about a page's text, the most certain first.
 
-    `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is among them a page that lacks it
-    is looked at, and Chinese characters by themselves are doubted unless they are named.
+    It is None for a sound one. `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is
+    among them a page that lacks it is looked at, and Chinese characters by themselves are doubted unless they are
+    named.
     """
     text = unicodedata.normalize("NFC", text)
     found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
@@ -113,7 +114,7 @@ def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> 
 
 
 def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
-    """Those that have a weight, the most certain first."""
+    """Return those that have a weight, the most certain first."""
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
@@ -126,7 +127,7 @@ def total(found: Sequence[Doubt]) -> float:
 
 
 def doubtful(table: pa.Table) -> list[DoubtfulPage]:
-    """The pages of a `parsed_texts` table that look wrong, worst first."""
+    """Return the pages of a `parsed_texts` table that look wrong, worst first."""
     wrong = [at for at, doubt in enumerate(table["doubt"].to_pylist()) if (doubt or 0.0) >= DOUBTFUL]
     rows = [{name: table[name][at].as_py() for name in ("page_id", "doubt", "doubts")} for at in wrong]
     pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
@@ -223,7 +224,7 @@ def _repeated(text: str, letters: int) -> int:
 
 
 def _may_repeat(text: str) -> bool:
-    """Whether two stretches of the text have the same checksum; without that, none was there before."""
+    """Return whether two stretches of the text have the same checksum; without that, none was there before."""
     if len(text) <= _WINDOW:
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -263,7 +264,7 @@ def _regions(count: int) -> str:
 
 
 def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:
-    """A doubt by share; fewer than `fewest` say nothing."""
+    """Return a doubt by share; fewer than `fewest` say nothing."""
     share = part / whole if whole and part >= fewest else 0.0
     return Doubt(kind, ramp(share, *edges), f"{share:.0%} {says}")
 

@@ -42,7 +42,7 @@ def parse(text: str) -> Samples:
 
 
 def total(parts: Iterable[Samples]) -> Samples:
-    """The sum over replicas."""
+    """Return the sum over replicas."""
     summed: Samples = defaultdict(float)
     for part in parts:
         for name, value in part.items():
@@ -51,7 +51,7 @@ def total(parts: Iterable[Samples]) -> Samples:
 
 
 def by_name(samples: Samples) -> Samples:
-    """The sums over kinds too."""
+    """Return the sums over kinds too."""
     summed: Samples = defaultdict(float)
     for name, value in samples.items():
         summed[name.partition("/")[0]] += value
@@ -59,7 +59,10 @@ def by_name(samples: Samples) -> Samples:
 
 
 def difference(before: Samples, after: Samples) -> Samples:
-    """What was added to each counter; one that fell was started anew with its server, so all of it was."""
+    """Return what was added to each counter.
+
+    One that fell was started anew with its server, so all of it was.
+    """
     added: Samples = defaultdict(float)
     for name, value in after.items():
         added[name] = value - before[name] if value >= before[name] else value
@@ -67,7 +70,7 @@ def difference(before: Samples, after: Samples) -> Samples:
 
 
 def report(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
-    """The figures of `seconds` between two scrapes that are worth a plot.
+    """Return the figures of `seconds` between two scrapes that are worth a plot.
 
     The mean numbers of requests in the server, running and waiting are exact averages over the time
     (Little's law: request-seconds over seconds), not samples of a gauge.
@@ -85,9 +88,10 @@ def report(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`urls` are equal replicas; `model` is the name that requests carry; `api_key` is "" for a server without one.
+    """`urls` are equal replicas; `model` is the name that requests carry.
 
-    `folder` and `boot` tell which start of a managed server this is; an external one has no folder.
+    `api_key` is "" for a server without one. `folder` and `boot` tell which start of a managed server this is; an
+    external one has no folder.
     """
 
     urls: tuple[str, ...]
@@ -104,12 +108,12 @@ class Endpoint:
         return tuple(Target(url, self.api_key, self.model, self.runner, self.images) for url in self.urls)
 
     def alive(self, seconds: float = 30.0) -> bool:
-        """Whether every replica generates something within `seconds`; a long queue is no hang."""
+        """Return whether every replica generates something within `seconds`; a long queue is no hang."""
         with ThreadPoolExecutor(len(self.urls)) as pool:
             return all(pool.map(lambda target: is_alive(target, seconds), self.targets))
 
     def samples(self) -> Samples:
-        """All counters and gauges of the replicas now, summed. Raises as `probe.probe` does."""
+        """Return all counters and gauges of the replicas now, summed. Raises as `probe.probe` does."""
         return total(parse(metrics_text(target)) for target in self.targets)
 
 

@@ -30,7 +30,10 @@ ENVIRONMENT = {
 
 
 def serve_arguments(server: VLLMServerFields) -> list[str]:
-    """Arguments after `vllm serve`, the port left to the supervisor. The key travels in the environment, never here."""
+    """Arguments after `vllm serve`, the port left to the supervisor.
+
+    The key travels in the environment, never here.
+    """
     images = server.images_per_prompt
     arguments = [
         server.checkpoint,
@@ -76,7 +79,7 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
 
 
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:
-    """What the server's environment has beyond the one it is started from."""
+    """Return what the server's environment has beyond the one it is started from."""
     return {**ENVIRONMENT, **server.env}
 
 
@@ -90,7 +93,10 @@ _FLAG = re.compile(r"(?<![\w-])-[\w-]+")
 
 
 def listed_flags(program: Sequence[str]) -> frozenset[str]:
-    """The flags of `program`, a command that ends in `serve`. Raises `EngineError` when it cannot list them."""
+    """Return the flags of `program`, a command that ends in `serve`.
+
+    Raises `EngineError` when it cannot list them.
+    """
     command = [*program, "--help=all"]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -104,7 +110,7 @@ def listed_flags(program: Sequence[str]) -> frozenset[str]:
 
 
 def unknown_flags(arguments: Sequence[str], known: frozenset[str]) -> list[str]:
-    """The flags among `arguments` that are not `known`, in their order.
+    """Return the flags among `arguments` that are not `known`, in their order.
 
     `--flag.key` sets a key of `--flag`, and vLLM takes `_` for `-`. Short flags are not looked at: a value may hang on.
     """

@@ -8,7 +8,7 @@ from resources.vllm.supervisor.gpu_lock import visible
 
 
 def named_gpus(indexes: list[int]) -> tuple[str, ...]:
-    """Names of GPUs from their indexes among the visible ones. Raises `EngineError`."""
+    """Return the names of GPUs from their indexes among the visible ones. Raises `EngineError`."""
     try:
         return visible(indexes, os.environ.get("CUDA_VISIBLE_DEVICES"))
     except ValueError as error:
@@ -16,7 +16,10 @@ def named_gpus(indexes: list[int]) -> tuple[str, ...]:
 
 
 def all_gpus() -> tuple[str, ...]:
-    """The names of every GPU that this process may use. Raises `EngineError` where there is none."""
+    """Return the names of every GPU that this process may use.
+
+    Raises `EngineError` where there is none.
+    """
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         names = tuple(name.strip() for name in allowed.split(",") if name.strip())

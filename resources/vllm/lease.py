@@ -39,20 +39,26 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A server that this process uses or has asked for; one that does not share its GPUs needs them for itself."""
+    """A server that this process uses or has asked for.
+
+    One that does not share its GPUs needs them for itself.
+    """
 
     key: str
     gpus: frozenset[str]
     shares: bool
 
     def excludes(self, other: "_Use") -> bool:
-        """Whether the two cannot run at the same time."""
+        """Return whether the two cannot run at the same time."""
         return other.key != self.key and bool(other.gpus & self.gpus) and not (self.shares and other.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class _EarlyLease:
-    """A lease from before the first use; `boot` is the start that it caused or found, None for one that is none."""
+    """A lease from before the first use.
+
+    `boot` is the start that it caused or found, if any.
+    """
 
     use: _Use
     held: ExitStack
@@ -99,7 +105,10 @@ def release_server(key: str) -> None:
 
 @contextmanager
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
-    """Use the server of `key`, started or waited for if need be. Raises `EngineError` when it cannot be had."""
+    """Use the server of `key`, started or waited for if need be.
+
+    Raises `EngineError` when it cannot be had.
+    """
     folder = _folder(key)
     use = _use(key, specification)
     with _held.lock:
@@ -121,7 +130,10 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
 
 
 def _begin(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
-    """Keep a server and have it started; the boot whose end concerns whoever asked for it."""
+    """Keep a server and have it started.
+
+    The boot whose end concerns whoever asked for it.
+    """
     held.enter_context(_kept(folder, specification))
     begins = not folder.supervised
     if begins:
@@ -158,10 +170,10 @@ def _use(key: str, specification: Specification) -> _Use:
 
 
 def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
-    """The server that replaces one that died or hangs; all callers of the same one get the same.
+    """Return the server that replaces one that died or hangs.
 
-    The supervisor first makes sure that it does hang. Raises `EngineError` when it was restarted too
-    often, was stopped on purpose, or does not come up again. The caller holds a lease.
+    All callers of the same one get the same. The supervisor first makes sure that it does hang. Raises `EngineError`
+    when it was restarted too often, was stopped on purpose, or does not come up again. The caller holds a lease.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -176,9 +188,10 @@ def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
 
 
 def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
-    """Have the supervisor restart the replica at `url` if it hangs; returns the endpoint as it is now.
+    """Have the supervisor restart the replica at `url` if it hangs.
 
-    Does not wait. A server that is being restarted is left alone; one that is gone as a whole is for `restart_server`.
+    Returns the endpoint as it is now. Does not wait. A server that is being restarted is left alone; one that is gone
+    as a whole is for `restart_server`.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -198,7 +211,7 @@ def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logg
 
 
 def _current(folder: ServerFolder) -> Endpoint | None:
-    """The server's endpoint if it is ready now."""
+    """Return the server's endpoint if it is ready now."""
     if not folder.supervised:
         return None
     state = folder.state

@@ -26,7 +26,10 @@ _STOP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server as it is now; `users` are the processes that hold a lease on it."""
+    """A server as it is now.
+
+    `users` are the processes that hold a lease on it.
+    """
 
     folder: ServerFolder
     specification: Specification
@@ -47,7 +50,10 @@ class RunningServer:
 
 
 def servers() -> list[RunningServer]:
-    """Every server of this user that runs or is about to. Raises `EngineError` without a folder to look in."""
+    """Return every server of this user that runs or is about to.
+
+    Raises `EngineError` without a folder to look in.
+    """
     try:
         folders = list(server_folders())
     except OSError as error:
@@ -61,7 +67,10 @@ def servers() -> list[RunningServer]:
 
 
 def stop(server: RunningServer, force: bool = False) -> None:
-    """Stop a server and return when its last process is gone. Raises `EngineError` for one in use, unless forced."""
+    """Stop a server and return when its last process is gone.
+
+    Raises `EngineError` for one in use, unless forced.
+    """
     if server.users and not force:
         users = ", ".join(map(str, server.users))
         raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
@@ -75,9 +84,9 @@ def stop(server: RunningServer, force: bool = False) -> None:
 
 
 def _lock_holders(path: Path) -> tuple[int, ...]:
-    """Processes that hold a lock on a file, as the kernel tells; looking does not disturb the lock.
+    """Processes that hold a lock on a file, as the kernel tells.
 
-    None where the kernel does not tell.
+    Looking does not disturb the lock. None where the kernel does not tell.
     """
     if not path.exists() or not LOCKS.exists():
         return ()

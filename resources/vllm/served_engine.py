@@ -103,12 +103,12 @@ class ServedEngine(Engine):
         return self.server.recipe_parts()
 
     def take_figures(self) -> Figures:
-        """The sums of the handlers' figures over the results since the last call."""
+        """Return the sums of the handlers' figures over the results since the last call."""
         taken, self._figures = self._figures, defaultdict(float)
         return taken
 
     def report(self) -> dict[str, float | str]:
-        """What `take_figures` would give, and the server's own figures since the last report."""
+        """Return what `take_figures` would give, and the server's own figures since the last report."""
         return {**self._figures, **(self._pool.metrics() if self._pool else {})}
 
     def run_jobs(

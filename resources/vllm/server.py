@@ -25,7 +25,7 @@ from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Sp
 _log = logging.getLogger("dagster.builtin.vllm")
 """What is written to it, Dagster records with the run that is going on."""
 _PROTOCOL = 3
-"""Of the files that clients and supervisors share. Servers of another protocol are other servers."""
+"""Version of the files that clients and supervisors share; another one means another server."""
 
 _TYPICAL_START = 120.0
 """Seconds of a start with the weights on disk: 104 to 129 on an H200, of GLM-OCR as of Qwen3-VL-Embedding."""
@@ -73,7 +73,7 @@ class VLLMServer(VLLMServerFields):
                 release_server(self.key)
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
-        """The endpoint that replaces one that died or hangs, within a lease.
+        """Return the endpoint that replaces one that died or hangs, within a lease.
 
         Any number of callers cause one restart, and none when the server proves to be alive. An
         external server is waited for. Raises `EngineError` when `max_restarts` are used up.
@@ -92,7 +92,7 @@ class VLLMServer(VLLMServerFields):
         return restart_replica(endpoint, url, reason, _log)
 
     def recipe_parts(self) -> dict[str, str]:
-        """What of the server determines results: the weights by commit or content, the types, vLLM's version.
+        """Return what of the server determines results: the weights by commit or content, the types, vLLM's version.
 
         Also how it prepares pictures, and this project's encoder where it is on.
         """
@@ -109,7 +109,10 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def gpus_held(self) -> int:
-        """GPUs it works on; of external servers, and where nobody can say, one for each server."""
+        """GPUs it works on.
+
+        Of external servers, and where nobody can say, one for each server.
+        """
         if self.mode == "external":
             return len(self.urls)
         try:
@@ -126,7 +129,10 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them; none of an external one."""
+        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them.
+
+        It is None of an external one.
+        """
         try:
             return () if self.mode == "external" else self._gpu_names()
         except EngineError:
@@ -182,7 +188,7 @@ class VLLMServer(VLLMServerFields):
         return names[: groups * self.tensor_parallel]
 
     def program(self) -> tuple[str, ...]:
-        """The command with its program's whole path; the supervisor works in another folder.
+        """Return the command with its program's whole path; the supervisor works in another folder.
 
         Raises `EngineError` where it is not installed.
         """
@@ -193,14 +199,14 @@ class VLLMServer(VLLMServerFields):
         return (program, *self.command[1:])
 
     def find_program(self) -> str | None:
-        """The path of the command's program; None where it is not installed."""
+        """Return the path of the command's program; None where it is not installed."""
         # Beside this interpreter too: a virtual environment need not be activated.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         program = shutil.which(os.path.expanduser(self.command[0]), path=places)
         return program and os.path.abspath(program)
 
     def python(self) -> str:
-        """The interpreter of the environment that serves, as far as it can be told; else this one."""
+        """Return the interpreter of the environment that serves, as far as it can be told; else this one."""
         if self.mode == "managed":
             beside = Path(self.program()[0]).with_name("python")
             if beside.is_file():
@@ -259,6 +265,9 @@ def _content(folder: Path) -> str:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """A checkpoint's files by name below the folder; what a download left in hidden folders is none of it."""
+    """Return a checkpoint's files by name below the folder.
+
+    What a download left in hidden folders is none of it.
+    """
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(name): folder / name for name in names if not any(part.startswith(".") for part in name.parts)}

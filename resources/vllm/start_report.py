@@ -58,7 +58,7 @@ class StartReport:
             self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, stages)
 
     def failure(self, state: State) -> EngineError:
-        """The error for a server that ended; logs the last lines of its log."""
+        """Return the error for a server that ended; logs the last lines of its log."""
         log = self._folder.log(state.failed)
         if state.phase is Phase.STOPPED:
             return EngineError(f"{server_name(self._folder)} was stopped: {state.reason}")
@@ -85,5 +85,5 @@ class StartReport:
 
 
 def server_name(folder: ServerFolder) -> str:
-    """A server as log lines and errors call it."""
+    """Return a server as log lines and errors call it."""
     return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"

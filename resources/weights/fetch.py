@@ -11,7 +11,7 @@ from resources.errors import HubError
 from resources.files import file_sha256
 from resources.weights.pinned import Weights, called, pinned_weights
 from resources.weights.repository import (
-    Listed,
+    RepositoryFile,
     ask_hub,
     cache_folder,
     is_offline,
@@ -25,7 +25,7 @@ SHA256, _SHA1 = 64, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedFiles:
     """The files of some weights by name: the bytes of whole and of missing ones, and what is wrong with the others.
 
     `begun` are the bytes of files whose fetching was interrupted; it goes on there.
@@ -49,13 +49,16 @@ class Found:
         return sum(self.missing.values())
 
 
-def examine(weights: Weights, listed: Sequence[Listed], step: Callable[[str, int], None] = lambda *_: None) -> Found:
-    """Compare the cached files with their list: presence, size, hash; reads every byte that is there.
+def examine(
+    weights: Weights, listed: Sequence[RepositoryFile], step: Callable[[str, int], None] = lambda *_: None
+) -> CachedFiles:
+    """Compare the cached files with their list: presence, size, hash.
 
-    Without a list, the hashes are the names that the cache gave its files. `step(file, bytes)` is told of each.
+    Reads every byte that is there. Without a list, the hashes are the names that the cache gave its files. `step(file,
+    bytes)` is told of each.
     """
     folder = snapshot_folder(weights)
-    found = Found(begun=_begun(weights))
+    found = CachedFiles(begun=_begun(weights))
     for file in listed or _by_blobs(folder):
         path = folder / file.path
         if not path.is_file():
@@ -72,7 +75,7 @@ def examine(weights: Weights, listed: Sequence[Listed], step: Callable[[str, int
     return found
 
 
-def remove_damaged(weights: Weights, found: Found) -> None:
+def remove_damaged(weights: Weights, found: CachedFiles) -> None:
     """Delete the damaged files with their blobs: the Hub's client takes every file that is there for whole."""
     for name in found.damaged:
         link = snapshot_folder(weights) / name
@@ -80,7 +83,7 @@ def remove_damaged(weights: Weights, found: Found) -> None:
         link.unlink(missing_ok=True)
 
 
-def _problem(path: Path, file: Listed) -> str | None:
+def _problem(path: Path, file: RepositoryFile) -> str | None:
     size = path.stat().st_size
     if size != file.size:
         return f"{size:,} of {file.size:,} bytes"
@@ -90,27 +93,30 @@ def _problem(path: Path, file: Listed) -> str | None:
 
 
 def _hash(path: Path, digits: int) -> str | None:
-    """The hash of a file, of the kind that has so many digits; None for another: a copy need not be named by one."""
+    """Return the hash of a file, of the kind that has so many digits.
+
+    It is None for another: a copy need not be named by one.
+    """
     if digits == SHA256:
         return file_sha256(path)
     return _git_hash(path) if digits == _SHA1 else None
 
 
 def _git_hash(path: Path) -> str:
-    """What Git names the contents of a file by."""
+    """Return what Git names the contents of a file by."""
     from huggingface_hub.utils.sha import git_hash
 
     return git_hash(path.read_bytes())
 
 
-def _by_blobs(folder: Path) -> list[Listed]:
-    """The files of a snapshot as they are."""
+def _by_blobs(folder: Path) -> list[RepositoryFile]:
+    """Return the files of a snapshot as they are."""
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    return [Listed(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
+    return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
-def _lacking(folder: Path, found: Found) -> Iterator[str]:
-    """What a checkpoint cannot do without, where nobody lists its files."""
+def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
+    """Yield what a checkpoint cannot do without, where nobody lists its files."""
     if "config.json" not in found.whole:
         yield "config.json"
     index = "model.safetensors.index.json"
@@ -126,13 +132,16 @@ def _begun(weights: Weights) -> int:
 
 
 _SPARE = 1.05
-"""Of the bytes that are missing: the cache keeps lists and links beside them."""
+"""Factor on the missing bytes, since the cache keeps lists and links beside them."""
 _LARGEST = 50 * 10**9
 """Bytes of a file that the Hub gives by plain HTTP; its client fetches a larger one in its own way."""
 
 
-def listed_online(weights: Weights) -> list[Listed]:
-    """The files of the weights on the Hub. Raises `HubError`, also when HF_HUB_OFFLINE is set."""
+def listed_online(weights: Weights) -> list[RepositoryFile]:
+    """Return the files of the weights on the Hub.
+
+    Raises `HubError`, also when HF_HUB_OFFLINE is set.
+    """
     if is_offline():
         raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
     return ask_hub(weights)
@@ -150,7 +159,10 @@ def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
 
 
 def cached_snapshot(weights: Weights) -> Path:
-    """The folder of the weights, fetched if they are not in the cache. Raises `HubError`, one line."""
+    """Return the folder of the weights, fetched if they are not in the cache.
+
+    Raises `HubError`, one line.
+    """
     if not _is_cached(weights):
         listed = listed_online(weights)
         fetch(weights, listed, examine(weights, listed))
@@ -177,10 +189,10 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def fetch(weights: Weights, listed: Sequence[Listed], found: Found) -> Found:
-    """Fetch what is missing or damaged, and examine all of it again. Raises `HubError`, one line.
+def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
+    """Fetch what is missing or damaged, and examine all of it again.
 
-    Files that were begun go on where they were interrupted; a damaged one is fetched anew.
+    Raises `HubError`, one line. Files that were begun go on where they were interrupted; a damaged one is fetched anew.
     """
     from huggingface_hub import snapshot_download
 
@@ -196,15 +208,18 @@ def fetch(weights: Weights, listed: Sequence[Listed], found: Found) -> Found:
     if problems:
         name, problem = next(iter(problems.items()))
         raise HubError(f"{weights}: {name} was fetched and is not whole ({problem}): run `kopub pull` again")
-    return Found({**found.whole, **fetched.whole})
+    return CachedFiles({**found.whole, **fetched.whole})
 
 
 BEGUN = ".begun"
 """End of the name of a blob that is not whole."""
 
 
-def download(weights: Weights, file: Listed) -> None:
-    """Fetch a file that is known by its SHA-256, unless its blob is there. Raises `HubError`, one line."""
+def download(weights: Weights, file: RepositoryFile) -> None:
+    """Fetch a file that is known by its SHA-256, unless its blob is there.
+
+    Raises `HubError`, one line.
+    """
     from filelock import FileLock
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get

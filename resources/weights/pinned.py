@@ -31,7 +31,10 @@ class Weights:
 
 
 def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
-    """Of the engines by section, once for each commit; a folder, and the model of an external server, is none."""
+    """Return the weights of the engines by section, once for each commit.
+
+    A folder and the model of an external server have none.
+    """
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for section, engine in engines.items():
         pin = _pin(engine)
@@ -41,7 +44,7 @@ def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
 
 
 def server_of(engine: Engine) -> VLLMServer | None:
-    """The model server of an engine that has one."""
+    """Return the model server of an engine that has one."""
     server = getattr(engine, "server", None)
     return server if isinstance(server, VLLMServer) else None
 
@@ -65,9 +68,10 @@ UNREACHABLE = "the Hub cannot be reached"
 
 @contextmanager
 def called(weights: Weights) -> Iterator[None]:
-    """Turn what the Hub's client raises into a `HubError`; not chained, since it can hold signed addresses.
+    """Turn what the Hub's client raises into a `HubError`.
 
-    Its log is silent meanwhile: it has a line for each of its own tries, with an address.
+    Not chained, since it can hold signed addresses. Its log is silent meanwhile: it has a line for each of its own
+    tries, with an address.
     """
     import httpx2
 
@@ -83,7 +87,7 @@ def called(weights: Weights) -> Iterator[None]:
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong, and what to do."""
+    """Return what went wrong, and what to do."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     cause = error.__cause__

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from kopub_cli.judge.costs import spent, summary_line
+from kopub_cli.commands.costs import spent, summary_line
 from resources.code_version import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page

@@ -12,8 +12,8 @@ import kopub
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.plan import AssetPlan, Standing, settings_changed
 from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.commands.doubts import about_layers, texts_by_shard
 from kopub_cli.indexed_corpus import corpus_check
-from kopub_cli.judge.doubts import about_layers, texts_by_shard
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.config.choices import Pdf

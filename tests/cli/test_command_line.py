@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from kopub_assets.running.command_line import shown_to_the_end
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, ConfigError
-from resources.store.files.reachable import require_reachable
+from resources.store.faults import require_reachable
 from tests.cli.test_cli import environment_of, materialize, run
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked

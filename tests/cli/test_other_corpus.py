@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import sources_of
+from kopub_cli.commands.doubts import texts_by_shard
+from kopub_cli.commands.status import show_status
 from kopub_cli.indexed_corpus import require_indexed
-from kopub_cli.judge.doubts import texts_by_shard
-from kopub_cli.look.status import show_status
 from resources.config.settings import Settings, what_if
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.errors import KopubError

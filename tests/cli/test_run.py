@@ -16,9 +16,9 @@ from rich.console import Console
 
 from kopub_assets.running.execution import shard_ranges
 from kopub_assets.running.forecast import Forecast, Stage
+from kopub_cli.commands.run import run_assets
 from kopub_cli.dagster_home import prepared
 from kopub_cli.display.run_display import RunDisplay
-from kopub_cli.make.run import run_assets
 from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from kopub_cli.make.run import run_assets
+from kopub_cli.commands.run import run_assets
 from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.runs.home import KnownAnswers, write_gold

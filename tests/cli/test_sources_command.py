@@ -61,7 +61,7 @@ def test_a_person_at_a_terminal_is_asked(
 ) -> None:
     from typer.testing import CliRunner
 
-    from kopub_cli.make import index as command
+    from kopub_cli.commands import index as command
     from resources.pages.manifest import Manifest
 
     home, first, second = tmp_path / "home", folder(tmp_path / "A", "a"), folder(tmp_path / "B", "c")

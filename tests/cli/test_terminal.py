@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Column
 from typer.testing import CliRunner
 
+from kopub_cli.commands import serve
 from kopub_cli.display.console import count, print_table, right, say
-from kopub_cli.machine import serve
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.embedding.hashed.embedder import HashedEmbedder
@@ -96,7 +96,7 @@ EVALUATE = (
     ("command", "expected"),
     [
         ("plan", "GPU corpus_image_embeddings current stale perhaps missing regions"),
-        ("plan --set embedding.dim=512", "hf_release stale"),
+        ("plan --set embedding.dim=512", "hf_release stale embedding.dim=512"),
         ("costs --top 5", "s/row corpus_image_embeddings annual-report-2024_1"),
         ("doubts", "annual-report-2024_2 repeats 1"),
         ("diff shard_00", "annual-report-2024_2 damage lost changed added numbers regions"),

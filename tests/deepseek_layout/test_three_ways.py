@@ -11,7 +11,7 @@ from aiohttp import web
 from kopub_assets.upgrades.lineage import chain
 from kopub_assets.upgrades.shard_diff import compare_versions
 from kopub_assets.upgrades.table_versions import edition
-from kopub_cli.make.plan import planned
+from kopub_cli.commands.plan import planned
 from resources.config.choices import Pdf
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
 from resources.documents.export import write_documents

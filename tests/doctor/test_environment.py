@@ -156,8 +156,8 @@ def test_the_driver_says_its_release(tmp_path: Path) -> None:
     assert driver(path) == "580.65.06"
 
 
-def asks(profile: str, home: Path, count: int = 1) -> list[gpus.Ask]:
-    return gpus.asked(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
+def asks(profile: str, home: Path, count: int = 1) -> list[gpus.MemoryDemand]:
+    return gpus.memory_demands(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_memory_of_a_warm_server_is_the_profile_s_own(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_is_asked_for_and_not_there() -> None:
-    (found,) = gpus.memory([gpus.Ask("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
+    (found,) = gpus.memory([gpus.MemoryDemand("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
     assert found.level is Level.PROBLEM
     assert "asks for GPU 1, and torch sees 1" in found.says
 

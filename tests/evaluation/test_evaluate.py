@@ -18,7 +18,14 @@ from resources.errors import KopubError, SourceError
 from resources.evaluation.benchmark import Benchmark, GivenRegion, Line, PageText, Picture, Reading, Sample, Score
 from resources.evaluation.runs import measuring
 from resources.evaluation.runs.comparison import changes_between
-from resources.evaluation.runs.home import Asked, KnownAnswers, first_by_hash, prepare, read_gold, write_gold
+from resources.evaluation.runs.home import (
+    EvaluationRequest,
+    KnownAnswers,
+    first_by_hash,
+    prepare,
+    read_gold,
+    write_gold,
+)
 from resources.evaluation.runs.measuring import readings, write_predictions
 from resources.evaluation.runs.page import Side, render
 from resources.layout.given.detector import GivenLayout
@@ -44,7 +51,7 @@ def platform(tmp_path: Path, answers: Path) -> Platform:
 
 
 def evaluated(platform: Platform, folder: Path, limit: int | None = None, **fields: Any) -> Evaluated:
-    asked = Asked("texts", folder, limit)
+    asked = EvaluationRequest("texts", folder, limit)
     prepared(asked, platform.home)
     return evaluate(settings_in(_settings(platform, **fields), asked), build_assets)
 
@@ -96,7 +103,7 @@ def test_failed_quarantined_and_missing_pages_score_worst_and_are_counted(platfo
 def test_a_sample_whose_id_cannot_be_used_is_lost_and_not_left_out(platform: Platform, tmp_path: Path):
     samples = [Sample(each, each, Picture(_picture(tmp_path)), {}, PageText(TEXT)) for each in ("p_0", "../x")]
     write_pages(tmp_path / "answers", 1)
-    asked = Asked("texts", tmp_path)
+    asked = EvaluationRequest("texts", tmp_path)
     prepare(Benchmark("texts", "1", "l", "s", samples), asked.home(platform.home))
     found = evaluate(settings_in(platform.settings, asked), build_assets)
     assert (value(found, "cer", "samples"), value(found, "cer", "lost")) == (2, 1)
@@ -115,7 +122,7 @@ def test_the_limit_takes_the_same_samples_each_time_and_the_report_says_so(platf
     assert taken >= {each.id for each in first_by_hash(_benchmark(answers), 1).samples}
     known = read_gold(found.settings.corpus.gold or answers)[0]
     assert (len(known.benchmark.samples), known.of) == (2, 3)
-    shown = as_json_values(Asked("texts", answers, 2), known, [found])
+    shown = as_json_values(EvaluationRequest("texts", answers, 2), known, [found])
     assert (shown["samples"], shown["of"]) == (2, 3)
 
 
@@ -137,7 +144,7 @@ def test_two_profiles_are_compared_sample_by_sample(platform: Platform, answers:
     assert change.change == pytest.approx(value(bad))
     assert change.low > 0
     assert good.settings.store.url != bad.settings.store.url
-    shown = as_json_values(Asked("texts", answers), KnownAnswers(_benchmark(answers), 3), [good, bad])
+    shown = as_json_values(EvaluationRequest("texts", answers), KnownAnswers(_benchmark(answers), 3), [good, bad])
     assert [each["metric"] for each in shown["profiles"][1]["against_the_first"]]
     assert shown["profiles"][0]["against_the_first"] == []
 
@@ -173,7 +180,7 @@ def test_an_engine_that_cannot_run_is_one_line(platform: Platform, answers: Path
 
 
 def test_regions_that_the_benchmark_gives_are_the_layout(platform: Platform, tmp_path: Path):
-    asked = Asked("lines", tmp_path)
+    asked = EvaluationRequest("lines", tmp_path)
     region = (GivenRegion("text", Task.TEXT),)
     benchmark = Benchmark(
         "lines", "1", "l", "s", [Sample("p_0", "d", Picture(_picture(tmp_path)), {}, Line("x"), region)]
@@ -197,7 +204,7 @@ def test_a_benchmark_without_samples_says_why(platform: Platform, tmp_path: Path
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "p_0.png").write_bytes(page_image())
     with pytest.raises(SourceError, match=r"p_0.png: it is a picture without gold"):
-        prepared(Asked("texts", tmp_path / "empty"), platform.home)
+        prepared(EvaluationRequest("texts", tmp_path / "empty"), platform.home)
 
 
 def test_gold_is_read_as_it_was_written_and_other_gold_is_another_identity(tmp_path: Path):

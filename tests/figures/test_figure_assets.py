@@ -14,9 +14,9 @@ from rich.console import Console
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.stale_scan import survey
+from kopub_cli.commands.plan import planned
+from kopub_cli.commands.run import run_assets
 from kopub_cli.display.profiled import stages_to_run
-from kopub_cli.make.plan import planned
-from kopub_cli.make.run import run_assets
 from resources.code_version import CodeVersion
 from resources.config.choices import Figures
 from resources.config.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kopub
-from kopub_cli.look.search import searcher_of
+from kopub_cli.commands.search import searcher_of
 from resources.embedding.hashed.embedder import HashedEmbedder
 from resources.release.local import LocalRelease
 from tests.search.test_search import TEXTS, Typist

@@ -18,9 +18,9 @@ from resources.pages.manifest import Manifest
 from resources.pages.places import fetched_files
 from resources.pages.places.corpus_place import CorpusPlace
 from resources.pages.places.fetched_files import FetchedFiles
-from resources.store.files import faults
-from resources.store.files.objects import Objects
-from resources.store.locks.objects import ObjectLock
+from resources.store import faults
+from resources.store.locks import ObjectLock
+from resources.store.objects import Objects
 from tests.doubles.s3 import CUT, S3Double
 from tests.support.processes.shared_nodes import put
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow, write_corpus
@@ -30,7 +30,7 @@ from tests.support.sources.pdf_files import sheet, text_pdf, written
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A folder of its own."""
-    monkeypatch.setattr(faults, "PATIENCE", 3.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 3.0)
     yield f"{s3_root}/{uuid.uuid4().hex[:8]}"
     s3.before = s3.after = lambda method, path: None
 
@@ -148,7 +148,7 @@ def test_a_fault_that_passes_costs_nothing_and_one_that_stays_is_a_line_without_
     s3.after = lambda method, path: next(parts, None) if method == "GET" and "data-0" in path else None
     assert rows(other) == dict(pages("a_1", "a_2"))
     third = node(tmp_path, "third", url)
-    monkeypatch.setattr(faults, "PATIENCE", 0.2)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     parts = iter([None, *[fault] * 100])
     with pytest.raises(StoreError, match=r"data-0.arrow cannot be read, the storage does not answer") as error:
         rows(third)
@@ -268,7 +268,7 @@ def test_of_two_nodes_that_index_at_once_the_second_waits(url: str, tmp_path: Pa
 
 
 def test_urls_that_nothing_opens_are_one_line():
-    from kopub_cli.make.index import index_source
+    from kopub_cli.commands.index import index_source
 
     for wrong in ("s4://bucket/x", "s3:///"):
         with pytest.raises(KopubError, match=r"unknown protocol|names no bucket"):

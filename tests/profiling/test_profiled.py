@@ -10,7 +10,7 @@ from kopub_cli.display.profiled import Profiled, tables
 from resources.config.settings import load_settings
 from resources.gpu.cards import Card, Reading
 from resources.gpu.sampler import GIB, Readings
-from resources.profiling.observer import Observed
+from resources.profiling.observer import Observations
 from resources.profiling.report import Stage, report
 from resources.profiling.timeline import Limit, Span
 from resources.recognition.step_times import FILE, step_times
@@ -21,7 +21,7 @@ def test_the_cards_have_mean_median_and_most_of_each_figure():
         (float(at), (Reading(busy, busy / 2, memory * GIB, 3600.0 * at),))
         for at, (busy, memory) in enumerate([(0.2, 1), (0.4, 2), (0.9, 6)])
     ]
-    observed = Observed(cards=[Card("0", "one", 8 * GIB, None)], readings=Readings(taken))
+    observed = Observations(cards=[Card("0", "one", 8 * GIB, None)], readings=Readings(taken))
     stages = [Stage("ocr_results", Span(0.0, 2.0)), Stage("parsed_texts", Span(5.0, 6.0))]
     found = Profiled(
         pages=1,

@@ -3,7 +3,7 @@
 import pytest
 
 from resources.gpu.sampler import Readings
-from resources.profiling.observer import Observed, ServerHistory
+from resources.profiling.observer import Observations, ServerHistory
 from resources.profiling.picture import Table, render, section
 from resources.profiling.report import Stage, first_answer, report
 from resources.profiling.timeline import (
@@ -86,12 +86,12 @@ def test_the_steady_rate_leaves_out_the_ends():
     assert steady_rate([]) is None
 
 
-def observed() -> Observed:
+def observed() -> Observations:
     """A run of 20 s: a server that starts for 4 s and answers 80 requests from 6 to 14 s, with the cores busy then."""
     cores = [(at * STEP, 1.0 if 6 < at * STEP <= 14 else 0.0) for at in range(201)]
     requests = [(4.0 + at * 0.5, max(0.0, min(80.0, 10 * (at * 0.5 - 2)))) for at in range(33)]
     server = ServerHistory("org/model", starts=[Span(0.0, 4.0)], requests=requests)
-    return Observed(no_gpu="none here", readings=Readings(), cores=cores, servers={"key": server})
+    return Observations(no_gpu="none here", readings=Readings(), cores=cores, servers={"key": server})
 
 
 def test_a_report_of_a_run():
@@ -124,7 +124,7 @@ def test_it_is_told_when_the_host_had_other_work_for_the_cores():
 def test_an_answer_counts_for_one_of_two_stages_however_late_the_server_tells_its_count():
     # Ten a second from 0 to 8 s, then thirty; nothing is told from 6 to 10 s, while the second stage begins.
     looks = [(0.0, 0.0), *((float(at), 10.0 * at) for at in range(1, 7)), (10.0, 140.0), (12.0, 200.0), (13.0, 200.0)]
-    seen = Observed(servers={"key": ServerHistory("org/model", requests=looks)})
+    seen = Observations(servers={"key": ServerHistory("org/model", requests=looks)})
     stages = [Stage("slow", Span(0.0, 8.0), computed=80), Stage("fast", Span(8.0, 12.0), computed=120)]
     slow, fast = report(Span(0.0, 12.0), stages, seen, {"slow": "key", "fast": "key"}).stages
     assert slow.requests + fast.requests == 200
@@ -133,7 +133,7 @@ def test_an_answer_counts_for_one_of_two_stages_however_late_the_server_tells_it
 
 def test_stages_side_by_side_are_counted_once_between_them():
     stages = [Stage("a", Span(1.0, 8.0)), Stage("b", Span(2.0, 6.0)), Stage("c", Span(10.0, 12.0))]
-    assert report(Span(0.0, 12.0), stages, Observed()).between == pytest.approx(2.0)
+    assert report(Span(0.0, 12.0), stages, Observations()).between == pytest.approx(2.0)
 
 
 def test_the_first_answer_is_none_of_those_before_the_server_was_seen():

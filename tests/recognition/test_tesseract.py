@@ -24,7 +24,7 @@ from resources.recognition.tesseract.rows import text_rows
 from resources.recognition.tesseract.table_cells import find_cells, table_html
 from resources.recognition.tesseract.tessdata import data_files, install
 from resources.states import State
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 from tests.support.sources.drawn import PROSE, Sheet
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"

@@ -16,8 +16,8 @@ from resources.pages.indexing import index
 from resources.release import versions
 from resources.release.remote import PublishedRelease, publish_to
 from resources.release.verify import verify
-from resources.store.files import faults
-from resources.store.locks import objects as object_locks
+from resources.store import faults
+from resources.store import locks as object_locks
 from tests.doubles.s3 import S3Double
 from tests.support.processes.forked import CONTEXT
 from tests.support.processes.shared_nodes import MADE, Node
@@ -44,7 +44,7 @@ def made(s3_root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def url(s3_root: str, made: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A copy of it for one test."""
-    monkeypatch.setattr(faults, "PATIENCE", 3.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 3.0)
     url = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     fs, path = fsspec.core.url_to_fs(made)
     for file in fs.find(path):
@@ -116,7 +116,7 @@ def test_the_command_verifies_a_release_at_a_url(url: str, tmp_path: Path):
 def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goes_on(
     s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ):
-    monkeypatch.setattr(faults, "PATIENCE", 0.2)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     release_of(tmp_path / "old", page_tables(0), page_tables(1))
     publish_to(target, tmp_path / "old", lambda line: None)
@@ -142,7 +142,7 @@ def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goe
 
 def _publish(environment: dict[str, str], target: str, folder: str) -> None:
     os.environ.update(environment)
-    object_locks.LIVES = LIVES
+    object_locks.LEASE_TTL_S = LIVES
     publish_to(target, Path(folder), lambda line: None)
 
 
@@ -150,7 +150,7 @@ def _publish(environment: dict[str, str], target: str, folder: str) -> None:
 def test_a_process_that_is_killed_while_it_publishes_leaves_the_release_before(
     s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(object_locks, "LIVES", LIVES)
+    monkeypatch.setattr(object_locks, "LEASE_TTL_S", LIVES)
     target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     release_of(tmp_path / "old", page_tables(0))
     publish_to(target, tmp_path / "old", lambda line: None)

@@ -15,7 +15,7 @@ import pytest
 
 from kopub_assets.running.execution import range_tags
 from kopub_assets.running.launchpad import launchable
-from kopub_cli.look.status import status_values
+from kopub_cli.commands.status import status_values
 from resources.config.choices import Gates
 from resources.pages.corpus import Corpus
 from resources.release.hub import HubTarget

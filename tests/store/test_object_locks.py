@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import LockLost, StoreError, TableBusy
-from resources.store.files import faults
-from resources.store.files.objects import Objects
-from resources.store.locks import objects as object_locks
-from resources.store.locks.objects import ObjectLock
+from resources.store import faults
+from resources.store import locks as object_locks
+from resources.store.locks import ObjectLock
+from resources.store.objects import Objects
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import CUT, S3Double
 
@@ -26,9 +26,9 @@ TABLE = pa.table({"page_id": ["a"]})
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A store of its own for each test, whose locks live and whose faults are waited for about a second."""
-    monkeypatch.setattr(object_locks, "LIVES", LIVES)
+    monkeypatch.setattr(object_locks, "LEASE_TTL_S", LIVES)
     monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
-    monkeypatch.setattr(faults, "PATIENCE", 1.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 1.0)
     s3.asked.clear()
     yield f"{s3_root}/{tmp_path.name}"
     s3.before = s3.after = lambda method, path: None

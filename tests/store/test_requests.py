@@ -8,16 +8,15 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.upgrades.stale_scan import survey
-from kopub_cli.look.status import status_values
-from kopub_cli.make.plan import planned
-from kopub_cli.make.run import run_assets
+from kopub_cli.commands.plan import planned
+from kopub_cli.commands.run import run_assets
+from kopub_cli.commands.status import status_values
 from resources.search.measuring import Measurement, SearchedCorpus, measure
 from resources.search.metrics import HISTORY
 from resources.store import footer_cache
 from resources.store.corpus_tables import TABLES
-from resources.store.files.object_file import AT_ONCE
-from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
+from resources.store.objects import AT_ONCE, Objects
 from resources.store.records import ledger
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import S3Double

@@ -14,7 +14,7 @@ import kopub
 from resources.pages.indexing import index
 from resources.release.export import export
 from resources.release.verify import fetched, verify
-from resources.store.files.uploaded_folder import uploaded
+from resources.store.objects import uploaded
 from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.processes import forked
 from tests.support.processes.shared_nodes import Node, put

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
-from resources.store.files import faults
-from resources.store.files.objects import Objects
-from resources.store.locks import objects as object_locks
+from resources.store import faults
+from resources.store import locks as object_locks
+from resources.store.objects import Objects
 from resources.store.records import ledger
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
@@ -20,14 +20,14 @@ from tests.support.processes.two_writers import ASSETS, OnObjects
 from tests.support.sources.corpora import pages
 
 TABLE = pa.table({"page_id": ["a", "b"]})
-PATIENCE = faults.PATIENCE
+PATIENCE = faults.RETRY_TIMEOUT_S
 """As it is outside of these tests."""
 
 
 @pytest.fixture
 def store(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
     """With a table of recipe `before`, to which a fault must do nothing."""
-    monkeypatch.setattr(faults, "PATIENCE", 5.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 5.0)
     store = TableStore(f"{s3_root}/{tmp_path.name}", keep_versions=0)
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "before"})
     yield store
@@ -72,7 +72,7 @@ def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, s
 
 def test_a_minute_without_the_storage_costs_neither_a_table_nor_its_lock():
     assert PATIENCE > 60
-    assert object_locks._OWN_SHARE * object_locks.LIVES > 60 + object_locks.LIVES / object_locks._BEATS
+    assert object_locks._OWN_SHARE * object_locks.LEASE_TTL_S > 60 + object_locks.LEASE_TTL_S / object_locks._BEATS
 
 
 def test_slow_answers_are_waited_for_and_asked_for_again(
@@ -83,7 +83,7 @@ def test_slow_answers_are_waited_for_and_asked_for_again(
     s3.before = first(2, SILENT)
     impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "now"})
     assert impatient.metadata("ocr_results", "shard_00") == {"recipe": "now"}
-    monkeypatch.setattr(faults, "PATIENCE", 0.1)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.1)
     s3.before = lambda method, path: SILENT
     with pytest.raises(StoreError, match=r"the storage does not answer \(.*[Tt]imeout.*\); what is finished") as e:
         impatient.write("ocr_results", "shard_00", TABLE, {"recipe": "then"})
@@ -119,7 +119,7 @@ def test_a_bucket_that_is_not_there_is_one_line(store: TableStore):
 def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
     s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(faults, "PATIENCE", 30.0)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 30.0)
     home = OnObjects.of(tmp_path / "home", [pages("a_1", "a_2", "a_3")]).home
     calm, stormy = (OnObjects(home, url=f"{s3_root}/{tmp_path.name}/{name}") for name in ("calm", "stormy"))
     calm.make(*ASSETS)
@@ -140,7 +140,7 @@ def test_a_shard_that_is_made_through_all_of_them_is_the_same_and_entered_once(
 def test_a_storage_that_stays_away_is_one_line_and_the_old_table_stays(
     store: TableStore, s3: S3Double, monkeypatch: pytest.MonkeyPatch, fault: int
 ):
-    monkeypatch.setattr(faults, "PATIENCE", 0.2)
+    monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 0.2)
     s3.before = lambda method, path: fault
     with pytest.raises(
         StoreError, match=r"shard_00\.parquet cannot be .* the storage does not answer \(.+\); what is"

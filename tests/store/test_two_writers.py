@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from resources.errors import TableBusy
-from resources.store.files.objects import Objects
-from resources.store.locks.objects import ObjectLock
+from resources.store.locks import ObjectLock
+from resources.store.objects import Objects
 from resources.store.records import ledger
 from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.harness import Platform

@@ -19,7 +19,7 @@ from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
 from kopub_assets.running.launchpad import launchable
 from resources.config.choices import Figures, Gates, Pdf
-from resources.config.located import Located
+from resources.config.located import Location
 from resources.config.settings import Settings
 from resources.figures.none import NoNotes
 from resources.pages.corpus import Corpus
@@ -74,9 +74,9 @@ class Platform:
         return Diary(str(self.home / f"{engine}.diary"))
 
     @property
-    def located(self) -> Located:
+    def located(self) -> Location:
         """The home and its tables, for what needs no engine."""
-        return Located(self.home, "cpu", self.store.url)
+        return Location(self.home, "cpu", self.store.url)
 
     @property
     def settings(self) -> Settings:

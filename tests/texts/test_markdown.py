@@ -4,8 +4,7 @@ import pytest
 
 from resources.recognition.readings import Crop, RegionText
 from resources.states import State
-from resources.texts.markdown import page_markdown
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_markdown, page_text
 
 TABLE = '<table><tr><td rowspan="2">A &lt; B</td><td>1,000</td></tr><tr><td>3.14 %</td></tr></table>'
 

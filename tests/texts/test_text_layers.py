@@ -13,9 +13,8 @@ from resources.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from resources.recognition.readings import RegionText, skipped
 from resources.states import State
 from resources.texts.layers.comparison import compare
+from resources.texts.layers.extracted_text import taken, unsound
 from resources.texts.layers.lines import lines_of, text_of
-from resources.texts.layers.soundness import unsound
-from resources.texts.layers.taken import taken
 
 WIDTH, HEIGHT, CELL = 1000, 1400, 10
 PROSE = (

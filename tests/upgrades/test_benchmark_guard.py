@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.make.plan import evaluation_lines, planned
+from kopub_cli.commands.plan import evaluation_lines, planned
 from resources.config.choices import Gates
 from resources.release.describe import reading_scores
 from resources.store.corpus_tables import BENCHMARKS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.config.settings import load_settings
-from resources.store.page_rows.lineage_rows import LINEAGE, lineage_rows
+from resources.store.page_rows import LINEAGE, lineage_rows
 from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader

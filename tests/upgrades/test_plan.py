@@ -13,8 +13,8 @@ from aiohttp import web
 from kopub_assets.graph import GRAPH
 from kopub_assets.upgrades.plan import AssetPlan, Standing
 from kopub_assets.upgrades.stale_scan import Survey, survey
-from kopub_cli.display.durations import duration
-from kopub_cli.make.plan import in_between
+from kopub_cli.commands.plan import in_between
+from kopub_cli.display.console import duration
 from resources.code_version import CodeVersion
 from resources.config.choices import Upgrades
 from resources.config.settings import what_if

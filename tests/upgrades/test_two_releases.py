@@ -7,7 +7,7 @@ import pytest
 
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.upgrades.stale_scan import Survey, survey
-from kopub_cli.make.plan import planned
+from kopub_cli.commands.plan import planned
 from resources.code_version import CodeVersion
 from resources.store.footer_cache import FooterCache
 from tests.doubles.engines import OneRegionLayout

@@ -11,8 +11,8 @@ import pytest
 
 from kopub_assets.upgrades.stale_scan import survey
 from resources.errors import StoreError
-from resources.store.files.objects import Objects
 from resources.store.footer_cache import FooterCache
+from resources.store.objects import Objects
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import STANDARD, Platform

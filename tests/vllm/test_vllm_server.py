@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from kopub_assets.running.launchpad import launchable
-from kopub_cli.machine.serve import app
+from kopub_cli.commands.serve import app
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool

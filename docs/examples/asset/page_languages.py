@@ -13,8 +13,8 @@ from kopub_assets.materialize.rows import Row, RowSpec
 from kopub_assets.parsed_texts import ParsedTexts
 from resources.code_version import CodeVersion
 from resources.states import State
+from resources.store.corpus_tables import Table
 from resources.store.schemas import PAGE_ID, STATE
-from resources.store.table import Table
 
 SCRIPT = pa.field("script", pa.string(), metadata={"description": "HANGUL, LATIN, CJK, ..."})
 SCHEMA = pa.schema([PAGE_ID, SCRIPT, *STATE])

@@ -1,1 +1,1 @@
-"""The benchmarks, one module each: how it is loaded from a folder, and how one sample of it is scored."""
+"""The benchmarks, one module each, which loads it and scores its samples."""

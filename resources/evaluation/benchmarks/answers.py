@@ -1,4 +1,4 @@
-"""OCRBench and Nanonets-KIE: whether the answers to questions about a picture are in the text that was read.
+"""OCRBench and Nanonets-KIE: whether the answers to questions are in the text that was read.
 
 The platform reads and does not answer, so the scores are no accuracies of question answering and no ANLS.
 """
@@ -13,7 +13,7 @@ from rapidfuzz import fuzz
 
 from resources.errors import SourceError
 from resources.evaluation.benchmark import Adapter, Answers, Benchmark, Picture, Question, Reading, Sample, Score, Tools
-from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_json, with_suffix
 from resources.evaluation.scorers.characters import composed, similarity, single_blanks, without_blanks
 from resources.printable import quoted
 
@@ -21,7 +21,7 @@ METRICS = ("answer_recall", "answer_similarity")
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Answers`."""
+    """Score a sample whose gold is `Answers`."""
     assert isinstance(sample.gold, Answers)
     questions = sample.gold.questions
     found = [contains(question, reading.text) for question in questions]
@@ -38,9 +38,10 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def contains(question: Question, text: str) -> bool:
-    """OCRBench's rule: an answer is part of the text, in lower case; runs of blanks count as one.
+    """Return whether an answer is part of the text, in lower case, by OCRBench's rule.
 
-    Answers that are `dense` (its handwritten formulas) are compared with their case and without any blank.
+    Runs of blanks count as one. Answers that are `dense` (its handwritten formulas) are compared with their case and
+    without any blank.
     """
     if question.dense:
         page = without_blanks(text)
@@ -50,7 +51,10 @@ def contains(question: Question, text: str) -> bool:
 
 
 def best_similarity(question: Question, text: str) -> float:
-    """The similarity of the answer and the part of the text most like it, 0 to 1; below one half it is 0."""
+    """Return how similar the answer and the part of the text most like it are.
+
+    The value is from 0 to 1, and 0 below one half.
+    """
     page = single_blanks(text).lower()
     best = 0.0
     for answer in question.answers:
@@ -67,7 +71,7 @@ _DENSE = "HME100k"
 
 def load_ocrbench(folder: Path) -> Benchmark:
     path = next((path for path in with_suffix(folder, ".json") if path.stem.lower().startswith("ocrbench")), None)
-    gathered = Gathered()
+    gathered = SampleCollector()
     if path is not None:
         _load_json(path, folder, gathered)
     elif with_suffix(folder, ".parquet"):
@@ -85,7 +89,7 @@ def load_ocrbench(folder: Path) -> Benchmark:
     return Benchmark(OCRBENCH.name, "v1", OCRBENCH.licence, OCRBENCH.source, gathered.sorted(), gathered.left_out)
 
 
-def _load_json(path: Path, folder: Path, gathered: Gathered) -> None:
+def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
     records = read_json(path)
     if not isinstance(records, list):
         raise SourceError(f"{path} is no list of questions")
@@ -104,7 +108,7 @@ def _load_json(path: Path, folder: Path, gathered: Gathered) -> None:
     gathered.leave_out_pictures(found, named)
 
 
-def _add(gathered: Gathered, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
+def _add(gathered: SampleCollector, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
     given = record.get("answers")
     answers = tuple(
         str(answer) for answer in (given if isinstance(given, list) else [given]) if answer not in (None, "")
@@ -121,7 +125,7 @@ def _add(gathered: Gathered, id: str, picture: Picture | None, record: Mapping[s
 def load_kie(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
         raise SourceError(f"{folder} has no .parquet files of Nanonets' set")
-    gathered = Gathered()
+    gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("annotations",)):
         id = f"row_{row.number}"
         try:
@@ -138,7 +142,7 @@ def load_kie(folder: Path) -> Benchmark:
 
 
 def _fields(annotations: object) -> dict[str, str]:
-    """The fields of a document that have a value, from an object or its JSON."""
+    """Return the fields of a document, an object or its JSON, that have a value."""
     if isinstance(annotations, str):
         annotations = json.loads(annotations)
     if not isinstance(annotations, dict):

@@ -16,7 +16,7 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json, with_suffix
 from resources.evaluation.benchmarks.tables_and_formulas import paired, plain_table, read_tables, teds_scores
 from resources.evaluation.scorers import characters
 from resources.layout.regions import Task
@@ -28,7 +28,7 @@ NO_TEXT = frozenset({"figure", "table", "chart"})
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageElements` with DP-Bench's categories."""
+    """Score a sample whose gold is `PageElements` with DP-Bench's categories."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     gold = _joined(element.text for element in elements if element.category.lower() not in NO_TEXT)
@@ -63,7 +63,7 @@ def load(folder: Path) -> Benchmark:
     if not isinstance(reference, dict):
         raise SourceError(f"{path} is no object of PDFs")
     found = {file.name: file for file in [*pictures(folder), *with_suffix(folder, ".pdf")]}
-    gathered = Gathered()
+    gathered = SampleCollector()
     unknown: set[str] = set()
     for name, page in reference.items():
         try:
@@ -99,7 +99,10 @@ def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
 
 
 def _box(corners: Sequence[Mapping[str, float]]) -> tuple[float, float, float, float]:
-    """The box around corners, in the unit of the benchmark; nothing is scored by it."""
+    """Return the box around corners, in the unit of the benchmark.
+
+    Nothing is scored by it.
+    """
     if not corners:
         return 0.0, 0.0, 0.0, 0.0
     xs, ys = [corner["x"] for corner in corners], [corner["y"] for corner in corners]

@@ -1,4 +1,4 @@
-"""Facts that must hold of the text that was read of a page, in the form of olmOCR-bench. Pure; rapidfuzz, fuzzysearch.
+"""The rules of olmOCR-bench for facts about the text of a page. Pure.
 
 The rules are those of the benchmark's authors (Apache-2.0, allenai/olmocr); each verdict of their samples comes out
 the same. Formulas (`math`) need a browser that draws them, and are skipped.
@@ -59,19 +59,22 @@ _BESIDE_NOTE = 200
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a fact holds; None where that cannot be told here. `why` is empty for one that does."""
+    """Whether a fact holds; None where that cannot be told here.
+
+    `why` is empty for one that does.
+    """
 
     holds: bool | None
     why: str = ""
 
 
 def check(fact: Fact, markdown: str) -> Verdict:
-    """The verdict on a fact, given the markdown of its page."""
+    """Return the verdict on a fact, given the markdown of its page."""
     return _CHECKS[fact.type](fact.fields, markdown)
 
 
 def normalized(text: str) -> str:
-    """The text without marks of bold and italics, runs of blanks as one, NFC, quotes and dashes in ASCII."""
+    """Return the text in NFC, without emphasis, with single blanks and ASCII quotes and dashes."""
     text = _BREAK.sub(" ", text)
     for mark, kept in _MARKUP:
         text = mark.sub(kept, text)
@@ -79,7 +82,7 @@ def normalized(text: str) -> str:
 
 
 def _share(fields: Mapping[str, Any], text: str) -> float:
-    """The least similarity that counts as found: `max_diffs` characters may differ."""
+    """Return the least similarity that counts as found: `max_diffs` characters may differ."""
     return 1.0 - fields.get("max_diffs", 0) / (len(text) or 1)
 
 
@@ -139,7 +142,7 @@ def _table(fields: Mapping[str, Any], markdown: str) -> Verdict:
 
 
 def _neighbours(fields: Mapping[str, Any], table: Table, cell: tuple[int, int]) -> list[str]:
-    """What is wrong with the neighbours of a cell."""
+    """Return what is wrong with the neighbours of a cell."""
     wrong = []
     for side, find in _SIDES.items():
         wanted = normalized(fields.get(side) or "")
@@ -181,7 +184,7 @@ def _baseline(fields: Mapping[str, Any], markdown: str) -> Verdict:
 
 
 def _repeats(text: str) -> list[int]:
-    """How often the last 1, 2, ... characters stood before them without a gap."""
+    """Return how often the last 1, 2, ... characters stood before them without a gap."""
     text, counts = _BLANKS.sub(" ", text), []
     for size in range(1, _REPEATED + 1):
         end, count = text[-size:], 0

@@ -1,4 +1,4 @@
-"""Facts about pages, one line of JSON each: olmOCR-bench, and Korean facts of the same form."""
+"""Facts about pages, a line of JSON each: olmOCR-bench and Korean facts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ from resources.evaluation.benchmark import (
     Tools,
 )
 from resources.evaluation.benchmarks.fact_rules import FORMATS, TYPES, check, normalized
-from resources.evaluation.benchmarks.folders import Gathered, page_rows, pictures, read_lines, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, page_rows, pictures, read_lines, with_suffix
 
 METRICS = ("facts", "facts_by_file")
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Facts`.
+    """Score a sample whose gold is `Facts`.
 
     Facts that cannot be told here are in no share; a page of such facts alone is skipped.
     """
@@ -75,12 +75,12 @@ _BASELINE = "baseline"
 
 
 def load_olmocr(folder: Path) -> Benchmark:
-    """As its authors have it, every PDF without a `baseline` fact gets one."""
+    """Load olmOCR-bench; as its authors have it, every PDF gets a `baseline` fact."""
     return _load(folder, OLMOCR, "1", baselines=True)
 
 
 def load_facts(folder: Path) -> Benchmark:
-    """No character is forbidden: Korean pages may have Hanja."""
+    """Load facts of one's own; no character is forbidden, since Korean pages may have Hanja."""
     return _load(folder, KOREAN, "1", adjust=lambda fields: {"check_disallowed_characters": False, **fields})
 
 
@@ -91,7 +91,7 @@ def _load(
     baselines: bool = False,
     adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
 ) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
     seen: set[str] = set()
     files = with_suffix(folder, ".jsonl")
@@ -130,7 +130,7 @@ def _load(
 
 
 def parse(record: Mapping[str, Any], group: str) -> Fact:
-    """A fact of a line's object. Raises `ValueError` with what is wrong with it."""
+    """Return a fact of a line's object. Raises `ValueError` with what is wrong with it."""
     kind = record.get("type")
     if kind not in TYPES:
         raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(TYPES))}")
@@ -159,7 +159,7 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
 
 
 def _pictures(folder: Path) -> dict[tuple[str, int | None], Picture]:
-    """By name and page: rows of page files and images are of one page, a PDF has page None."""
+    """Return the pictures by name and page; the page of a PDF is None."""
     found: dict[tuple[str, int | None], Picture] = {}
     for row in page_rows(folder):
         found[_name(row.document), row.page_number] = row.picture
@@ -172,7 +172,7 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], Picture]:
 
 
 def _name(pdf: str) -> str:
-    """A PDF's place as part of an id, which must not hold a slash."""
+    """Return a PDF's place as part of an id, which must not hold a slash."""
     return pdf.removesuffix(".pdf").replace("/", "__")
 
 

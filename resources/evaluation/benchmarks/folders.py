@@ -1,4 +1,4 @@
-"""What benchmarks share: pictures, JSON, tables and pages of a folder, and the samples that come of them."""
+"""What benchmarks share: the pictures, JSON, tables and pages of a folder, and samples."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
 
 @dataclass(slots=True)
-class Gathered:
+class SampleCollector:
     """Samples and what was left out, as a folder is read."""
 
     samples: list[Sample] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Gathered:
         slices: Mapping[str, str] | None = None,
         regions: tuple[GivenRegion, ...] | None = None,
     ) -> None:
-        """Take a sample, or leave it out: one without a picture, or with an id that cannot be used or is taken.
+        """Take a sample, or leave it out where its picture or id cannot be used.
 
         `document` is that of the sample alone unless it is given.
         """
@@ -64,12 +64,18 @@ class Gathered:
 
 
 def pictures(folder: Path) -> list[Path]:
-    """Every image in or below a folder, in natural order; hidden ones are left out."""
+    """Return every image in or below a folder, in natural order.
+
+    Hidden ones are left out.
+    """
     return _files(folder, PICTURES)
 
 
 def with_suffix(folder: Path, suffix: str) -> list[Path]:
-    """Every file with a suffix in or below a folder, in natural order; hidden ones are left out."""
+    """Return every file with a suffix in or below a folder, in natural order.
+
+    Hidden ones are left out.
+    """
     return _files(folder, frozenset({suffix}))
 
 
@@ -82,15 +88,18 @@ def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises `SourceError` with the line of a fault."""
+    """Return the content of a JSON file. Raises `SourceError` with the line of a fault."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"{path} is no JSON: {first_line(error)}") from None
 
 
-def read_lines(path: Path, gathered: Gathered) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, object) of each line of a JSONL file; lines that hold no object are left out."""
+def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `file:line` and the object of each line of a JSONL file.
+
+    Lines that hold no object are left out.
+    """
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -120,7 +129,9 @@ class TableRow:
 
 
 def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = "image") -> Iterator[TableRow]:
-    """The rows of the Parquet files of a split in natural order, numbered from 0; all files where none names it.
+    """Yield the rows of the Parquet files of a split in natural order, numbered from 0.
+
+    Where no file names the split, all are taken.
 
     A column of `columns` that is not there is left out of the values. Raises `SourceError` for a file that cannot be
     read or has no column `image`.
@@ -144,7 +155,7 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """An image in a Parquet file, as its bytes or as the struct of bytes and path that `datasets` writes."""
+    """An image in a Parquet file: its bytes, or the struct that `datasets` writes."""
 
     path: Path
     column: str
@@ -161,7 +172,7 @@ class _Cell:
 
 @lru_cache(maxsize=1)
 def _images(path: Path, column: str, group: int) -> pa.ChunkedArray:
-    """One row group at a time: pictures are read in their order."""
+    """Return the images of one row group; pictures are read in their order."""
     return pq.ParquetFile(path, memory_map=True).read_row_group(group, [column])[column]
 
 
@@ -170,7 +181,10 @@ _FORMATS = {".arrow": "arrow", ".parquet": "parquet"}
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A page of a corpus file. `texts` are the columns that were asked for and are there, None where they are null."""
+    """A page of a corpus file.
+
+    `texts` are the columns that were asked for and are there, None where they are null.
+    """
 
     id: str
     document: str
@@ -181,9 +195,9 @@ class PageRow:
 
 
 def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
-    """The rows of the files of pages in or below a folder; files without an id and an image column are left out.
+    """Yield the rows of the files of pages in or below a folder.
 
-    Raises `SourceError` for a file that is damaged.
+    Files without an id and an image column are left out. Raises `SourceError` for a file that is damaged.
     """
     for suffix, format in _FORMATS.items():
         for path in with_suffix(folder, suffix):
@@ -203,7 +217,10 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 
 
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
-    """The columns beside the image; None for a file that is no file of pages."""
+    """Return the columns beside the image.
+
+    It is None for a file that is no file of pages.
+    """
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     try:
         if format == "parquet":

@@ -1,4 +1,4 @@
-"""Scores of a page whose blocks are known: text, reading order, tables, formulas and layout. Pure but for the tools.
+"""OmniDocBench and MDPBench: pages whose blocks are known, with all their scores.
 
 The normalisations are OmniDocBench's. Its matching of paragraphs is not: the text of a page is compared as a whole in
 reading order, so these numbers have names of our own and are not comparable with published ones. Official numbers
@@ -25,7 +25,7 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, pictures, read_json
+from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json
 from resources.evaluation.benchmarks.tables_and_formulas import (
     formula_scores,
     paired,
@@ -82,7 +82,7 @@ _COVERED = 0.1
 
 
 def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageElements`: of each kind of block that the page has."""
+    """Score a sample whose gold is `PageElements`, by each kind of block of the page."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
@@ -114,7 +114,10 @@ def whole(read: Sequence[tuple[Sample, Reading]], scores: Sequence[Score]) -> li
 
 
 def gold_blocks(gold: PageElements) -> list[Block]:
-    """The blocks of a page in parts of 1,000; one of an unknown category is ignored."""
+    """Return the blocks of a page in parts of 1,000.
+
+    One of an unknown category is ignored.
+    """
     return [
         Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
         for e in gold.elements
@@ -122,7 +125,7 @@ def gold_blocks(gold: PageElements) -> list[Block]:
 
 
 def region_blocks(regions: Sequence[ReadRegion]) -> list[Block]:
-    """The regions of a page in parts of 1,000, but for those within another."""
+    """Return the regions of a page in parts of 1,000, but for those within another."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
     return [Block(kind, _grid_of(region), region.score) for region, kind in kinds if kind]
 
@@ -143,7 +146,7 @@ def _text_scores(sample: Sample, texts: Sequence[Element], reading: Reading) -> 
 
 
 def _order_edit(blocks: Sequence[Element], regions: Sequence[ReadRegion]) -> float:
-    """Edit distance of the order in which blocks were read; a block that no region covers is missing in it.
+    """Return the edit distance of the reading order; a block that no region covers is missing.
 
     A region that covers several blocks reads them in their order.
     """
@@ -153,7 +156,7 @@ def _order_edit(blocks: Sequence[Element], regions: Sequence[ReadRegion]) -> flo
 
 
 def _place(block: Element, regions: Sequence[ReadRegion]) -> int | None:
-    """The place in reading order of the region that covers most of a block."""
+    """Return the place in reading order of the region that covers most of a block."""
     x1, y1, x2, y2 = _grid(block.bbox)
     shared = []
     for region in regions:
@@ -235,7 +238,7 @@ def _load(
 ) -> Benchmark:
     gold, found = _gold(folder), pictures(folder)
     by_stem = {path.stem: path for path in reversed(found)}
-    gathered = Gathered()
+    gathered = SampleCollector()
     unknown: Counter[str] = Counter()
     named: set[Path] = set()
     for at, page in enumerate(gold):
@@ -261,7 +264,7 @@ def _load(
 
 
 def _gold(folder: Path) -> Sequence[Page]:
-    """The list of pages: of the JSON files directly in the folder the one that holds such a list."""
+    """Return the list of pages in the JSON files directly in the folder."""
     faults = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -309,7 +312,7 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
 
 
 def _joined(blocks: Sequence[Element], page: Page) -> list[Element]:
-    """The blocks with paragraphs that a column or page cut in two as one, at the place of their first part."""
+    """Join the paragraphs that a column or page cuts in two, at their first part."""
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []
     for relation in related:

@@ -7,7 +7,7 @@ from typing import Any
 from resources.errors import SourceError
 from resources.evaluation.benchmark import Adapter, Benchmark, GivenRegion, Picture, TableHtml
 from resources.evaluation.benchmarks import tables_and_formulas as region_scores
-from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, read_lines, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_lines, with_suffix
 from resources.layout.regions import Task
 
 _PARTS = {"first 200": range(200), "200 from row 4,000": range(4000, 4200)}
@@ -16,7 +16,7 @@ _REGIONS = (GivenRegion("table", Task.TABLE),)
 
 
 def load(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     rows = _json_rows(folder, gathered) if with_suffix(folder, ".jsonl") else _parquet_rows(folder)
     found = False
     for number, id, picture, table in rows:
@@ -45,7 +45,7 @@ def _parquet_rows(folder: Path) -> Iterator[_Row]:
             return
 
 
-def _json_rows(folder: Path, gathered: Gathered) -> Iterator[_Row]:
+def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
     found = {path.name: path for path in pictures(folder)}
     named, number = [], 0
     for file in with_suffix(folder, ".jsonl"):
@@ -65,7 +65,7 @@ def _json_rows(folder: Path, gathered: Gathered) -> Iterator[_Row]:
 
 
 def table_html(html: Mapping[str, Any]) -> str:
-    """The table of a record: the tokens of its structure with those of its cells put in, in a document of its own.
+    """Return the table of a record as a document, the tokens of its cells put in.
 
     A cell is opened by `<td>`, or by `<td` with spans and `>`. Raises `IndexError` for fewer cells than the structure
     has, `KeyError` and `TypeError` for a record of another form.

@@ -1,4 +1,4 @@
-"""Scores of the tables and formulas of a sample. Pure but for the processes of the tools."""
+"""Scores of the tables and formulas of a sample. Pure but for the tools."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ FORMULA_METRICS = ("formula_edit", "cdm")
 
 
 def score_table(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `TableHtml`; both sides by `plain_table`."""
+    """Score a sample whose gold is `TableHtml`, both sides by `plain_table`."""
     assert isinstance(sample.gold, TableHtml)
     tables = read_tables(reading)
     return teds_scores(
@@ -29,7 +29,7 @@ def score_table(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def score_formula(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Formula`."""
+    """Score a sample whose gold is `Formula`."""
     assert isinstance(sample.gold, Formula)
     text = " ".join(read_formulas(reading)) or without_delimiters(reading.text)
     return formula_scores(sample.id, [(sample.gold.latex, text)], tools.cdm)
@@ -40,7 +40,7 @@ Pair = tuple[str, str]
 
 
 def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
-    """Each known answer with the reading that it shares most with, each reading once: least edit distance in all.
+    """Pair each known answer with one reading, so that all edit distances together are least.
 
     As OmniDocBench pairs tables, and for the same reason: a box that is off does not make a table unread.
     """
@@ -55,7 +55,7 @@ def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 
 
 def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[Score]:
-    """`teds` and `teds_s`, means over the tables; skipped with the reason where one of them was cut."""
+    """Return the means of `teds` and `teds_s`, skipped where a table was cut."""
     compared = [teds.compare(gold, text) for gold, text in tables]
     cut = [each.cut for each in compared if each.cut]
     if cut:
@@ -103,13 +103,13 @@ _BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)"
 
 
 def read_tables(reading: Reading) -> list[str]:
-    """Every `<table>` of the regions in reading order; without regions that have one, of the page's markdown."""
+    """Return every `<table>` of the regions in reading order, else of the markdown."""
     of_regions = [table for region in reading.regions for table in _tables(region.content or "")]
     return of_regions or _tables(reading.markdown)
 
 
 def read_formulas(reading: Reading) -> list[str]:
-    """The LaTeX of every region that was read as a formula, in reading order."""
+    """Return the LaTeX of every region that was read as a formula, in reading order."""
     return [
         region.content
         for region in reading.regions
@@ -118,7 +118,7 @@ def read_formulas(reading: Reading) -> list[str]:
 
 
 def plain_table(html: str) -> str:
-    """The first table of an HTML text in a document of its own, as rows of `td` with spans; empty without one.
+    """Return the first table of an HTML text in a document of its own, as rows of `td` with spans; empty without one.
 
     Engines and benchmarks mark heads, sections and bold type or do not, and break lines where they like: both sides
     lose these, so that a score is of rows, cells and text. `sup` and `sub` stay.
@@ -133,7 +133,10 @@ def plain_table(html: str) -> str:
 
 
 def _tables(html: str) -> list[str]:
-    """The outermost tables of a text; one that is not closed goes on to its end."""
+    """Return the outermost tables of a text.
+
+    One that is not closed goes on to its end.
+    """
     found, depth, start = [], 0, 0
     for tag in _TABLE.finditer(html):
         if not tag[1]:

@@ -1,4 +1,4 @@
-"""Pages and lines whose whole text is known: SDS KoPub, pages of your own, PDFs with text layers, IAM lines."""
+"""Pages and lines with known text: SDS KoPub, your own, PDFs, IAM lines."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -19,7 +19,14 @@ from resources.evaluation.benchmark import (
     Score,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import Gathered, PageRow, page_rows, parquet_rows, pictures, with_suffix
+from resources.evaluation.benchmarks.folders import (
+    PageRow,
+    SampleCollector,
+    page_rows,
+    parquet_rows,
+    pictures,
+    with_suffix,
+)
 from resources.evaluation.scorers import characters
 from resources.evaluation.scorers.characters import Errors, edit, without_blanks
 from resources.layout.regions import Task
@@ -34,7 +41,7 @@ LINE_METRICS = ("cer", "cer_pooled", "cer_blanks", "wer")
 
 
 def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `PageText`."""
+    """Score a sample whose gold is `PageText`."""
     assert isinstance(sample.gold, PageText)
     gold = plain_text(sample.gold.text) if sample.gold.markdown else sample.gold.text
     text = reading.text
@@ -50,7 +57,7 @@ def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Of a sample whose gold is `Line`: what was read of the picture, as one line."""
+    """Score a sample whose gold is `Line`, by what was read of the picture as one line."""
     assert isinstance(sample.gold, Line)
     gold, text = sample.gold.text, reading.text or " ".join(region.content or "" for region in reading.regions)
     errors = characters.character_errors(gold, text)
@@ -63,12 +70,15 @@ def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def _rate(sample: Sample, metric: str, errors: Errors) -> Score:
-    """An error rate, at most 1: a page of which far too much was read is as bad as a lost one, and no worse."""
+    """Return an error rate of at most 1, so that no page is worse than a lost one."""
     return Score(sample.id, metric, min(1.0, errors.rate), errors.size)
 
 
 def plain_text(markdown: str) -> str:
-    """The text of a page's markdown, blocks a line apart; pictures and HTML tags are left out, formulas stay."""
+    """Return the text of a page's markdown, one line a block.
+
+    Pictures and HTML tags are left out, formulas stay.
+    """
     return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
 
 
@@ -108,8 +118,11 @@ _FEWEST = 10
 
 
 def load_kopub(folder: Path) -> Benchmark:
-    """Its texts are of the PDFs and of an OCR; a page is gold where both agree. They have no reading order."""
-    gathered = Gathered()
+    """Load SDS KoPub; a page is gold where PDF text and OCR agree.
+
+    Its texts have no reading order.
+    """
+    gathered = SampleCollector()
     rows = list(page_rows(folder, ("text", "ocr")))
     if not any({"text", "ocr"} <= row.texts.keys() for row in rows):
         raise SourceError(f"{folder} has no file of pages with the columns text and ocr")
@@ -124,7 +137,7 @@ def load_kopub(folder: Path) -> Benchmark:
 
 
 def load_texts(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     rows = list(page_rows(folder, ("text",)))
     for row in rows:
         _add_row(row, gathered)
@@ -141,7 +154,7 @@ def load_texts(folder: Path) -> Benchmark:
     return _benchmark(TEXTS, gathered)
 
 
-def _add_row(row: PageRow, gathered: Gathered) -> None:
+def _add_row(row: PageRow, gathered: SampleCollector) -> None:
     text = row.texts.get("text")
     if text is None:
         gathered.leave_out(row.id, "it is a page without gold")
@@ -150,8 +163,11 @@ def _add_row(row: PageRow, gathered: Gathered) -> None:
         gathered.add(row.id, row.picture, PageText(text), row.document, slices)
 
 
-def _add_file(path: Path, folder: Path, gathered: Gathered) -> None:
-    """A picture with the text file of its name; pages of a folder are of one document."""
+def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
+    """Add a picture with the text file of its name.
+
+    Pages of a folder are one document.
+    """
     gold = next((file for suffix in (".txt", ".md") if (file := path.with_suffix(suffix)).is_file()), None)
     if gold is None:
         gathered.leave_out(path.name, "it is a picture without gold")
@@ -168,7 +184,7 @@ def _add_file(path: Path, folder: Path, gathered: Gathered) -> None:
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     documents = [document for document in find_documents(folder).documents if is_pdf(document.path)]
     if not documents:
         raise SourceError(f"{folder} has no PDF")
@@ -205,7 +221,7 @@ def _text_layers(path: Path) -> Iterator[str]:
         document.close()
 
 
-def _benchmark(adapter: Adapter, gathered: Gathered) -> Benchmark:
+def _benchmark(adapter: Adapter, gathered: SampleCollector) -> Benchmark:
     return Benchmark(adapter.name, "1", adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
 
 
@@ -251,7 +267,7 @@ _LINE_REGIONS = (GivenRegion("text", Task.TEXT),)
 def load_lines(folder: Path) -> Benchmark:
     if not with_suffix(folder, ".parquet"):
         raise SourceError(f"{folder} has no .parquet files of lines")
-    gathered = Gathered()
+    gathered = SampleCollector()
     for row in parquet_rows(folder, "test", ("text",)):
         if row.number >= _FIRST_LINES:
             break

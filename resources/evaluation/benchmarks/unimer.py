@@ -6,7 +6,7 @@ from pathlib import Path
 from resources.errors import SourceError
 from resources.evaluation.benchmark import Adapter, Benchmark, Formula, GivenRegion, Picture
 from resources.evaluation.benchmarks import tables_and_formulas as region_scores
-from resources.evaluation.benchmarks.folders import Gathered, parquet_rows, pictures, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, with_suffix
 from resources.layout.regions import Task
 
 _FIRST = 200
@@ -16,7 +16,7 @@ _REGIONS = (GivenRegion("display_formula", Task.FORMULA),)
 
 
 def load(folder: Path) -> Benchmark:
-    gathered = Gathered()
+    gathered = SampleCollector()
     texts = [path for path in with_suffix(folder, ".txt") if path.stem.lower() in _PARTS]
     for path in texts:
         _load_part(path, gathered)
@@ -30,8 +30,8 @@ def load(folder: Path) -> Benchmark:
     return Benchmark(ADAPTER.name, "1", ADAPTER.licence, ADAPTER.source, gathered.sorted(), gathered.left_out)
 
 
-def _load_part(path: Path, gathered: Gathered) -> None:
-    """Line i of the text file is the formula of picture i of the folder of its name."""
+def _load_part(path: Path, gathered: SampleCollector) -> None:
+    """Add the formulas of a text file, line i for picture i of its folder."""
     name = path.stem.lower()
     lines = path.read_text("utf-8", errors="replace").splitlines()
     found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
@@ -42,7 +42,7 @@ def _load_part(path: Path, gathered: Gathered) -> None:
             _add(gathered, f"{name}_{number}", Picture(picture) if picture else None, line, {"part": _PARTS[name]})
 
 
-def _add(gathered: Gathered, id: str, picture: Picture | None, latex: str, slices: dict[str, str]) -> None:
+def _add(gathered: SampleCollector, id: str, picture: Picture | None, latex: str, slices: dict[str, str]) -> None:
     if not latex.strip():
         gathered.leave_out(id, "its gold is empty")
     else:

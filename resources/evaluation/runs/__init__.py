@@ -1,1 +1,1 @@
-"""A benchmark that is read and scored: its home, its readings, its runs, and what is shown of them."""
+"""The run of a benchmark: its home, its readings, its scores, and their display."""

@@ -1,4 +1,4 @@
-"""The table of reading scores: means of a run by metric and slice, what changed since another run, and the verdict."""
+"""The table of reading scores: means, changes since another run, and the verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from resources.evaluation.benchmark import PageText, Sample, Score
 from resources.evaluation.metrics import ALL, METRICS, Change, Mean, changes, means
-from resources.evaluation.runs.home import Asked
+from resources.evaluation.runs.home import EvaluationRequest
 from resources.evaluation.scoring import ADAPTERS
 from resources.search.scores import ALL as WHOLE
 from resources.search.scores import History, ScoreChange
@@ -24,13 +24,16 @@ _UNKNOWN = PageText("")
 
 
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
-    """The table OCR_SCORES of a run, compared sample by sample with `previous` where that has the sample."""
+    """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
     rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
     return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
 
 
 def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], Change]:
-    """By benchmark, metric and slice, what `other` is against `run` on the samples that both have a value of."""
+    """Return the changes from `run` to `other`, by benchmark, metric and slice.
+
+    Only samples that have a value in both count.
+    """
     return {
         (benchmark, change.metric, change.slice): change
         for benchmark in other["benchmark"].unique().to_pylist()
@@ -39,7 +42,7 @@ def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str]
 
 
 def significant_drops(scores: pa.Table) -> list[str]:
-    """A sentence for every headline metric that dropped over all samples, of a table OCR_SCORES.
+    """Return a sentence for every headline metric that dropped over all samples.
 
     Of all the intervals of a table some are on the wrong side by chance: only a benchmark's headline closes a gate.
     """
@@ -52,13 +55,16 @@ def significant_drops(scores: pa.Table) -> list[str]:
 
 
 def headline(scores: pa.Table) -> list[Row]:
-    """The rows of the headline metrics over all samples that have a value; an expression of Arrow's loads pandas."""
+    """Return the rows of the headline metrics over all samples that have a value.
+
+    An expression of Arrow would load pandas.
+    """
     rows = scores.to_pylist()
     return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
 
 
 def headline_changes(scores: pa.Table) -> list[ScoreChange]:
-    """The headline metrics over all samples, against the run before."""
+    """Return the headline metrics over all samples, against the run before."""
     return [
         ScoreChange.of(
             row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
@@ -70,7 +76,7 @@ def headline_changes(scores: pa.Table) -> list[ScoreChange]:
 
 
 def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[Score]]:
-    """The samples and scores of a benchmark as the scorers made them, of a table OCR_RUNS; without gold."""
+    """Return the samples, without gold, and the scores of a benchmark in a table OCR_RUNS."""
     samples: dict[str, Sample] = {}
     scores = []
     for row in run.filter(pc.field("benchmark") == benchmark).to_pylist():
@@ -140,19 +146,22 @@ HISTORY = History(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an evaluation says of its profile: the scores, and what got worse that nobody accepted."""
+    """What an evaluation says of its profile: the scores and the drops nobody accepted."""
 
     scores: pa.Table
     closed: Sequence[str]
 
 
-def guards(benchmarks: Mapping[str, str], samples: int) -> list[Asked]:
-    """The evaluations of the gates' `benchmarks`, each with the folder of its data; 0 `samples` are all."""
-    return [Asked(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
+def guards(benchmarks: Mapping[str, str], samples: int) -> list[EvaluationRequest]:
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all."""
+    return [EvaluationRequest(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
 
 
 def verdict(store: ShardStore) -> Verdict | None:
-    """Of the scores in the store of an evaluation; None where nothing was scored yet. Raises `StoreError`."""
+    """Return the verdict on an evaluation; None where nothing was scored yet.
+
+    Raises `StoreError`.
+    """
     run = HISTORY.latest(store)
     if run is None or not HISTORY.is_scored(store, run.inputs):
         return None

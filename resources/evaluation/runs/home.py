@@ -1,4 +1,4 @@
-"""A benchmark as a corpus in a home of its own: its pictures in Arrow files, its known answers beside the manifest."""
+"""The home of a benchmark: its pictures as a corpus, its known answers beside the manifest."""
 
 import json
 import shutil
@@ -36,7 +36,10 @@ _GOLD_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswers:
-    """A benchmark without its pictures. `of` samples it has in its folder, of which these were taken."""
+    """A benchmark without its pictures.
+
+    `of` samples it has in its folder, of which these were taken.
+    """
 
     benchmark: Benchmark
     of: int
@@ -83,7 +86,7 @@ def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
 
 
 def read_gold(path: Path) -> list[KnownAnswers]:
-    """Every benchmark of the file, its samples in their order. Raises `SourceError`."""
+    """Return every benchmark of the file, its samples in their order. Raises `SourceError`."""
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {})[_ABOUT])
@@ -111,7 +114,7 @@ def read_gold(path: Path) -> list[KnownAnswers]:
 
 
 def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
-    """The benchmark, or its first `limit` samples by the hash of their ids: the same ones every time."""
+    """Return the first `limit` samples by the hash of their ids, always the same."""
     if limit is None or limit >= len(benchmark.samples):
         return benchmark
     taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
@@ -137,26 +140,26 @@ _PAGES_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which benchmark is to be read: its adapter's name, the folder of its data, and how many samples of it."""
+class EvaluationRequest:
+    """A benchmark to be read: its name, its folder, and how many samples of it."""
 
     benchmark: str
     folder: Path
     limit: int | None = None
 
     def home(self, home: Path) -> Path:
-        """Where it is read, of the platform whose home is `home`: one folder for each of the three."""
+        """Return the folder of this evaluation below the platform's home."""
         source = self.folder.resolve()
         name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
         part = "" if self.limit is None else f"-first-{self.limit}"
         return home / EVALUATIONS / self.benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
 
     def place(self, home: Path, profile: str) -> Path:
-        """Where the tables of a profile lie."""
+        """Return where the tables of a profile lie."""
         return self.home(home) / "profiles" / profile
 
     def store(self, home: Path, profile: str) -> ShardStore:
-        """The tables that a profile made of it; there may be none yet."""
+        """Return the tables that a profile made of it; there may be none yet."""
         return ShardStore(url=str(self.place(home, profile) / "store"))
 
     @property
@@ -166,21 +169,21 @@ class Asked:
         return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
 
     def is_indexed(self, home: Path) -> bool:
-        """Whether it was ever made a corpus."""
+        """Return whether it was ever made a corpus."""
         return (self.home(home) / manifest.NAME).is_file() and (self.home(home) / manifest.GOLD).is_file()
 
     def gives_regions(self, home: Path) -> bool:
-        """Whether the pages of the indexed benchmark come with their regions."""
+        """Return whether the pages of the indexed benchmark come with their regions."""
         return json.loads((self.home(home) / _MADE_FROM).read_bytes())["regions"]
 
 
 def prepare(
     benchmark: Benchmark, home: Path, limit: int | None = None, progress: Progress | None = None
 ) -> KnownAnswers:
-    """Make `home` the home of the benchmark: pages, manifest and gold. Pictures that are there already are kept.
+    """Make `home` the home of the benchmark: pages, manifest and gold.
 
-    A picture that cannot be read is a page with a problem, which will be quarantined. Raises `SourceError` where
-    there is no sample, or a mixture of samples with and without given regions.
+    Pictures that are there already are kept. A picture that cannot be read is a page with a problem, which will be
+    quarantined. Raises `SourceError` where there is no sample, or a mixture of samples with and without given regions.
     """
     taken = first_by_hash(benchmark, limit)
     if not taken.samples:
@@ -211,7 +214,7 @@ def _say_nothing(line: str) -> None:
 
 
 def _made_from(sample: Sample, licence: str) -> list[Any]:
-    """What decides the row of a sample, without opening its picture."""
+    """Return what decides the row of a sample, without opening its picture."""
     regions = None if sample.regions is None else [[r.label, r.task, list(r.bbox)] for r in sample.regions]
     picture = sample.picture
     if picture is None:

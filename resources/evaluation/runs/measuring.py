@@ -1,4 +1,4 @@
-"""Reading scores of what is in the store: computed once for the same readings, known answers and scorers."""
+"""Reading scores of the tables, computed once for the same readings, answers and scorers."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +31,11 @@ _PROGRESS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The table OCR_SCORES in the store, what it was compared with, and whether it was computed just now."""
+class ReadingScores:
+    """The table OCR_SCORES in the store, and what it was compared with.
+
+    `computed` says whether it was computed just now.
+    """
 
     scores: pa.Table
     inputs: str
@@ -50,8 +53,8 @@ def measure(
     accept: bool = False,
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
-) -> Measured:
-    """Score what the tables of the shards `keys` say and write the result, unless it is scored already.
+) -> ReadingScores:
+    """Score the tables of the shards `keys` and write the result, unless they are scored.
 
     A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
     dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
@@ -70,7 +73,7 @@ def measure(
     name = HISTORY.scores.name
     compared = store.metadata(name, ALL)["compared"]
     unread = [key for key in keys if key not in measured]
-    return Measured(store.read(name, ALL), inputs, compared, todo, unread)
+    return ReadingScores(store.read(name, ALL), inputs, compared, todo, unread)
 
 
 def kind_of(answers: Sequence[KnownAnswers], cdm: Sequence[str]) -> str:
@@ -84,7 +87,7 @@ def scored(
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
 ) -> pa.Table:
-    """The scores of every sample, as a table of schema OCR_RUNS."""
+    """Return the scores of every sample, as a table of schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
@@ -128,7 +131,10 @@ _READ = {
 
 
 def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
-    """By shard and asset, the fingerprint of the rows; only of shards that have been read to the end."""
+    """Return the fingerprint of the rows by shard and asset.
+
+    Shards that have not been read to the end are left out.
+    """
     footers = FooterCache(store)
     tables = {asset: footers.tables(asset) for asset in _READ}
     return {
@@ -139,7 +145,10 @@ def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -
 
 
 def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Reading]]:
-    """(page id, reading) of every page of the shards. Raises `StoreError` for tables that do not fit together."""
+    """Yield the id and the reading of every page of the shards.
+
+    Raises `StoreError` for tables that do not fit together.
+    """
     for shard in shards:
         layout, read, texts = ({row["page_id"]: row for row in _table_rows(store, asset, shard)} for asset in _READ)
         for page_id, row in read.items():

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file that needs nothing else: the worst samples first, gold beside reading."""
+"""An evaluation as one HTML file: the worst samples first, gold beside reading."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _LISTED = 2000
 """Samples that are named."""
 _CHARACTERS = 3000
-"""Of a text: a page of small print."""
+"""The longest text that is shown: a page of small print."""
 _TABLES, _CELLS = 6, 600
 _CELL, _NAME = 80, 60
 
@@ -56,10 +56,10 @@ def render(
     picture: Callable[[str], Picture | None],
     most: int,
 ) -> str:
-    """The page. The worst `most` samples have pictures and texts; all that a benchmark or a reader says is escaped.
+    """Return the page. The worst `most` samples have pictures and texts.
 
-    `headline` are the metrics that order the samples, by the worst of the sides. `picture` is called for the worst
-    alone; a sample may have none.
+    All that a benchmark or a reader says is escaped. `headline` are the metrics that order the samples, by the worst of
+    the sides. `picture` is called for the worst alone; a sample may have none.
     """
     values = [values_of(side.scores) for side in sides]
     ranked = worst_first(benchmark.samples, values, headline)
@@ -82,14 +82,17 @@ def render(
 def worst_first(
     samples: Sequence[Sample], values: Sequence[Mapping[str, Mapping[str, Score]]], headline: Sequence[str]
 ) -> list[Sample]:
-    """The samples by the worst of the sides' headline metrics; `values` are those of each side."""
+    """Return the samples by the worst of the sides' headline metrics.
+
+    `values` are those of each side.
+    """
     return sorted(
         samples, key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id)
     )
 
 
 def values_of(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
-    """The scores by sample and metric."""
+    """Return the scores by sample and metric."""
     found: dict[str, dict[str, Score]] = {}
     for score in scores:
         if score.sample is not None:
@@ -98,7 +101,7 @@ def values_of(scores: Sequence[Score]) -> dict[str, dict[str, Score]]:
 
 
 def _badness(values: Mapping[str, Mapping[str, Score]], sample: Sample, headline: Sequence[str]) -> float:
-    """How far the headline metrics are from the best, the worst of them; 0 where nothing was scored."""
+    """Return the largest distance of the headline metrics from the best; 0 without scores."""
     of_sample = values.get(sample.id, {})
     known = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
     return max((v if m.lower_is_better else 1 - v for m, v in known if v is not None), default=0.0)
@@ -113,7 +116,7 @@ def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """A sentence for each headline metric on which of two profiles reads better, and whether it is an alarm."""
+    """Yield which of two profiles reads better by each headline metric, and whether to warn."""
     for metric in headline:
         if (change := side.changes.get(metric)) is None:
             continue
@@ -143,7 +146,7 @@ def _figure(score: Score | None) -> str:
 
 
 def _state(side: Side, sample: Sample) -> str:
-    """How the page ended, where that is worth a word."""
+    """Return how the page ended, where that is worth a word."""
     reading = side.readings.get(sample.id)
     if reading is None or reading.state is None:
         return "missing"
@@ -169,7 +172,7 @@ def _worst(
 
 
 def compared(sample: Sample, reading: Reading | None, scores: Mapping[str, Score]) -> dict[str, Any]:
-    """A sample for a template: its gold beside what was read, texts and tables marked where they differ."""
+    """Return a sample for a template, gold beside reading, with the differences marked."""
     gold = _gold_text(sample)
     reading = reading or Reading(None, "there is no row of it")
     text = reading.text or reading.markdown
@@ -188,7 +191,7 @@ def compared(sample: Sample, reading: Reading | None, scores: Mapping[str, Score
 
 
 def _gold_text(sample: Sample) -> str | None:
-    """The gold as text to compare; None where it is questions or facts."""
+    """Return the gold as text to compare; None where it is questions or facts."""
     match sample.gold:
         case PageText(text) | Line(text):
             return text
@@ -208,7 +211,7 @@ def _cells_text(html: str) -> str:
 
 
 def asked_of(sample: Sample) -> list[str]:
-    """What a sample whose gold is no text asks for, one line each."""
+    """Return what a sample whose gold is no text asks for, one line each."""
     match sample.gold:
         case Answers(questions):
             return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
@@ -225,7 +228,7 @@ def _fields(fact: Fact) -> str:
 
 
 def _tables(sample: Sample, reading: Reading) -> list[dict[str, Any]]:
-    """The tables of the gold beside those that were read, in their order; a cell that differs is marked."""
+    """Return the tables of the gold beside those that were read, differing cells marked."""
     match sample.gold:
         case TableHtml(html):
             gold = [html]
@@ -243,7 +246,7 @@ def _tables(sample: Sample, reading: Reading) -> list[dict[str, Any]]:
 
 
 def _grid(table: Table) -> list[list[str]]:
-    """The texts by row and column; a cell that spans several stands at its upper left corner."""
+    """Return the texts by row and column, a spanning cell at its upper left corner."""
     rows = max((row for row, _ in table.texts), default=-1) + 1
     columns = max((column for _, column in table.texts), default=-1) + 1
     if rows * columns > _CELLS:

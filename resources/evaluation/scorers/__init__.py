@@ -1,1 +1,1 @@
-"""One metric each: a known answer and what was read, as plain values. No benchmark, no table of the store."""
+"""One metric each, over plain values; no benchmark and no table of the store."""

@@ -53,13 +53,16 @@ class Cdm:
         self._tried = False
 
     def why_not(self) -> str | None:
-        """Why the metric must be skipped; None where the command works. Runs the examples at the first call."""
+        """Return why the metric must be skipped; None where the command works.
+
+        Runs the examples at the first call.
+        """
         if not self._tried:
             self._tried, self._why_not = True, self._try()
         return self._why_not
 
     def score(self, pairs: Sequence[Pair]) -> list[float | None]:
-        """The F1 of each (gold, reading), 0 to 1; 0 for an empty reading, None where a side could not be drawn.
+        """Return the F1 of each (gold, reading), 0 to 1; 0 for an empty reading, None where a side could not be drawn.
 
         Raises `ValueError` where the command fails as a whole.
         """

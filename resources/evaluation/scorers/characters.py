@@ -1,4 +1,4 @@
-"""How much of a text was read: error rates, edit distances, and scores that ignore order. Pure.
+"""Error rates, edit distances, and scores that ignore the order of a text. Pure.
 
 Every text is composed (NFC) first: Hangul that a file holds as single jamo is the same text.
 """
@@ -20,7 +20,10 @@ class Errors:
 
     @property
     def rate(self) -> float:
-        """Errors by length, above 1 where far too much was read. Of an empty answer: 0 for nothing read, else 1."""
+        """Errors by length, above 1 where far too much was read.
+
+        Of an empty answer: 0 for nothing read, else 1.
+        """
         return self.count / self.size if self.size else float(self.count > 0)
 
 
@@ -29,37 +32,43 @@ def composed(text: str) -> str:
 
 
 def without_blanks(text: str) -> str:
-    """The text in NFC without any white space."""
+    """Return the text in NFC without any white space."""
     return "".join(composed(text).split())
 
 
 def single_blanks(text: str) -> str:
-    """The text in NFC with every run of white space as one blank, and none around it."""
+    """Return the text in NFC with single blanks, and none around it."""
     return " ".join(composed(text).split())
 
 
 def jamo(text: str) -> str:
-    """The text in NFD, a syllable as its two or three jamo, with every run of white space as one blank."""
+    """Return the text as jamo (NFD), with every run of white space as one blank."""
     return unicodedata.normalize("NFD", single_blanks(text))
 
 
 def character_errors(gold: str, text: str) -> Errors:
-    """Over syllables and other characters, without blanks: OCR of Korean often puts blanks elsewhere."""
+    """Count errors over characters without blanks, which OCR of Korean often puts elsewhere."""
     return _errors(without_blanks(gold), without_blanks(text))
 
 
 def spaced_errors(gold: str, text: str) -> Errors:
-    """Over characters with runs of blanks as one."""
+    """Count errors over characters, with runs of blanks as one."""
     return _errors(single_blanks(gold), single_blanks(text))
 
 
 def jamo_errors(gold: str, text: str) -> Errors:
-    """Over jamo with runs of blanks as one: a syllable of which one letter is wrong is one error of two or three."""
+    """Count errors over jamo, with runs of blanks as one.
+
+    A syllable of which one letter is wrong is one error of two or three.
+    """
     return _errors(jamo(gold), jamo(text))
 
 
 def word_errors(gold: str, text: str) -> Errors:
-    """Over words between blanks. Of Korean, whose words carry particles, it says little."""
+    """Count errors over words between blanks.
+
+    It says little about Korean, whose words carry particles.
+    """
     return _errors(composed(gold).split(), composed(text).split())
 
 
@@ -68,22 +77,22 @@ def _errors(gold: Sequence[str], text: Sequence[str]) -> Errors:
 
 
 def pooled(errors: Sequence[Errors]) -> float:
-    """Errors of all texts by the length of all: long texts count more than in a mean of rates."""
+    """Return the errors of all texts by their whole length, so long texts count more."""
     return Errors(sum(each.count for each in errors), sum(each.size for each in errors)).rate
 
 
 def edit(gold: Sequence[object], text: Sequence[object]) -> float:
-    """Edit distance by the length of the longer, 0 to 1; 0 for two empty ones."""
+    """Return the edit distance by the length of the longer, 0 for two empty ones."""
     return Levenshtein.normalized_distance(gold, text)
 
 
 def nid(gold: str, text: str) -> float:
-    """Normalized Indel similarity, 0 to 1: 1 for two empty texts, 0 where only one is."""
+    """Return the normalized Indel similarity: 1 for two empty texts, 0 where one is."""
     return Indel.normalized_similarity(gold, text)
 
 
 def bag_f1(gold: str, text: str) -> float:
-    """F1 of the multisets of characters without blanks: whether all was read, in whatever order."""
+    """Return the F1 of the multisets of characters without blanks, whatever their order."""
     wanted, read = Counter(without_blanks(gold)), Counter(without_blanks(text))
     if not wanted and not read:
         return 1.0
@@ -91,6 +100,6 @@ def bag_f1(gold: str, text: str) -> float:
 
 
 def similarity(answer: str, text: str) -> float:
-    """1 - edit distance by the longer of both, in lower case, blanks around them left out."""
+    """Return 1 - edit distance by the longer, in lower case, without blanks around."""
     answer, text = (composed(each).strip().lower() for each in (answer, text))
     return 1 - edit(answer, text)

@@ -1,4 +1,4 @@
-"""Whether regions are where the blocks of a page are: precision, recall and F1, COCO's mean average precision. Pure."""
+"""Precision, recall and F1 of regions, and COCO's mean average precision. Pure."""
 
 import contextlib
 import io
@@ -18,8 +18,10 @@ IOU = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A box of a kind. `score` is the detector's; of gold it is not used. `ignored` gold is neither missed nor wrong
-    to find."""
+    """A box of a kind. `score` is the detector's; of gold it is not used.
+
+    `ignored` gold is neither missed nor wrong to find.
+    """
 
     kind: str
     box: BOX
@@ -28,8 +30,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Of one page: blocks and regions that count, and how many of them are the same."""
+class BoxCounts:
+    """The blocks and regions of one page that count, and how many are the same."""
 
     blocks: int
     regions: int
@@ -49,8 +51,8 @@ class Found:
         return 2 * self.same / counted if counted else 1.0
 
 
-def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> Found:
-    """Pairs of a block and a region of one kind with an IoU of at least `least`, as many as there can be.
+def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> BoxCounts:
+    """Count the pairs of a block and a region of one kind with enough IoU.
 
     A region that lies on an ignored block, whatever its kind, is left out.
     """
@@ -66,7 +68,7 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
     on_ignored = {
         at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= least).any()
     }
-    return Found(len(blocks), len(regions) - len(on_ignored), len(same))
+    return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
 
 
 def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The normalisations of OmniDocBench v1.5, and the three means that it takes of edit distances. Pure.
+"""The normalisations of OmniDocBench v1.5 and its means of edit distances. Pure.
 
 The rules are those of its code of 1 December 2025 (Apache-2.0, opendatalab/OmniDocBench); scores by other rules must
 not be compared with them. Ours differ in one thing: both sides are composed (NFC) first, because single jamo would
@@ -55,12 +55,12 @@ _COLGROUP = re.compile("<colgroup>.*?</colgroup>")
 
 
 def normalized_text(text: str) -> str:
-    """A paragraph as letters, digits and `_` alone: no blank, no punctuation, inline LaTeX as Unicode."""
+    """Return a paragraph as letters, digits and `_` alone, inline LaTeX as Unicode."""
     return _words(_with_unicode_formulas(composed(text)))
 
 
 def formula_as_text(latex: str) -> str:
-    """A display formula that a prediction has as text: the whole of it as Unicode, then as `normalized_text`."""
+    """Return a display formula that was read as text, as Unicode and then normalized."""
     return _words(_unicode(composed(latex)))
 
 
@@ -78,7 +78,9 @@ def normalized_formula(text: str) -> str:
 
 
 def normalized_table(text: str) -> str:
-    """The tables of an HTML text as one in a document of its own, `th` as `td`; empty where there is none.
+    """Return the tables of an HTML text as one document, `th` as `td`.
+
+    It is empty where there is no table.
 
     Sections and inline tags are unwrapped, attributes but spans dropped, characters NFKC, runs of blanks one.
     """
@@ -112,12 +114,15 @@ class Edits:
 
 
 def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
-    """The edits of one pair; a side of which the normalisation leaves nothing counts as it was before it."""
+    """Return the edits of one pair.
+
+    A side of which normalisation leaves nothing counts as it was before.
+    """
     return Edits.between(normalized_gold or gold, normalized or text)
 
 
 def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float | None:
-    """`ALL_page_avg` of (page, edits): the mean over pages of the edits of a page by its lengths.
+    """Return `ALL_page_avg`: the mean over pages of their edits by their lengths.
 
     Pages on which both sides are empty are in no mean; None where all are.
     """

@@ -36,7 +36,7 @@ class Table:
     right: Mapping[Place, set[Place]]
 
     def headings(self, cell: Place, towards: Mapping[Place, set[Place]]) -> set[Place]:
-        """The heading cells on the way in one direction; without any, the cells at its end."""
+        """Return the heading cells on the way in one direction; without any, the cells at its end."""
         heads, ends, seen, left = set(), set(), set(), {cell}
         while left:
             place = left.pop()
@@ -50,13 +50,19 @@ class Table:
 
 
 def tables_of(markdown: str, pipes: bool = True) -> list[Table]:
-    """The tables of a text: those of rows with `|` where `pipes`, then those in HTML."""
+    """Return the tables of a text, those of `
+
+    ` where `pipes`, then HTML.
+    """
     rows = [*(_pipe_tables(markdown) if pipes else ()), *_html_tables(markdown)]
     return [table for table in map(_table, rows) if table is not None]
 
 
 def _pipe_tables(markdown: str) -> Iterator[list[list[Cell]]]:
-    """Runs of at least two lines with a pipe; their first row and column are headings."""
+    """Runs of at least two lines with a pipe.
+
+    Their first row and column are headings.
+    """
     run: list[str] = []
     for line in (*markdown.strip().split("\n"), ""):
         if "|" in line:
@@ -121,7 +127,10 @@ def _span(value: object) -> int:
 
 
 def _table(rows: Sequence[Sequence[Cell]]) -> Table | None:
-    """The table of rows of cells; None without a cell. Cells that a row lacks are gaps, which neighbours look over."""
+    """Return the table of rows of cells; None without a cell.
+
+    Cells that a row lacks are gaps, which neighbours look over.
+    """
     cells: dict[Place, Cell] = {}
     at: dict[Place, Place] = {}
     for row, line in enumerate(rows):
@@ -148,7 +157,7 @@ def _table(rows: Sequence[Sequence[Cell]]) -> Table | None:
 
 
 def _next(at: Mapping[Place, Place], place: Place, cell: Cell, step: Place, height: int, width: int) -> Iterator[Place]:
-    """The first cell from each edge of a cell in the direction of `step`."""
+    """Yield the first cell from each edge of a cell in the direction of `step`."""
     down, right = step
     rows = range(place[0], place[0] + cell.rows) if right else (place[0] if down < 0 else place[0] + cell.rows - 1,)
     columns = (

@@ -1,4 +1,4 @@
-"""TEDS: how alike two tables are as trees, by the rules of PubTabNet, within limits of time and memory.
+"""TEDS: how alike two tables are as trees, within limits of time and memory.
 
 Zhong, ShafieiBavani and Jimeno Yepes, Image-based table recognition: data, model, and evaluation, ECCV 2020. What
 decides a score is named here, since implementations that leave one of it out differ by up to 0.05 a table:
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 _AT_ONCE = 10_000
 """Node pairs of two tables of a hundred nodes each: less than a tenth of a second."""
 _MOST = 2_250_000
-"""Those of two tables of 1,500 nodes: about half a minute and 300 MB. The limit is by size first, so that a table is
-cut in every run or in none."""
+"""Node pairs of two tables of 1,500 nodes: about half a minute and 300 MB.
+
+The limit is by size first, so that a table is cut in every run or in none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class TedsScores:
     """TEDS with and without the text of cells, both None where `cut` says why."""
 
     teds: float | None
@@ -68,16 +69,19 @@ class BoundedTeds:
             self._process.communicate()
             self._process = None
 
-    def compare(self, gold: str, text: str) -> Compared:
-        """Both scores of two tables, each a whole HTML document. Raises `EngineError` if the process dies by itself."""
+    def compare(self, gold: str, text: str) -> TedsScores:
+        """Both scores of two tables, each a whole HTML document.
+
+        Raises `EngineError` if the process dies by itself.
+        """
         pairs = node_pairs(gold, text)
         if pairs > _MOST and gold != text:
-            return Compared(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
+            return TedsScores(None, None, f"the tables have {pairs:,} pairs of nodes, more than {_MOST:,}")
         if pairs <= _AT_ONCE or gold == text:
             return _both(gold, text)
         return self._in_process(gold, text)
 
-    def _in_process(self, gold: str, text: str) -> Compared:
+    def _in_process(self, gold: str, text: str) -> TedsScores:
         process = self._started()
         assert process.stdin is not None
         try:
@@ -86,7 +90,7 @@ class BoundedTeds:
             answer = self._answers.get(timeout=self._seconds)
         except queue.Empty:
             self.close()
-            return Compared(None, None, f"comparing the tables took more than {self._seconds:g} s")
+            return TedsScores(None, None, f"comparing the tables took more than {self._seconds:g} s")
         except OSError as error:
             answer = ""
             reason = str(error)
@@ -95,7 +99,7 @@ class BoundedTeds:
         if not answer:
             self.close()
             raise EngineError(f"the process that compares tables died: {reason}; run the same command again")
-        return Compared(*json.loads(answer))
+        return TedsScores(*json.loads(answer))
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -120,12 +124,12 @@ def _forward(process: "subprocess.Popen[str]", answers: "queue.Queue[str]") -> N
     answers.put("")
 
 
-def _both(gold: str, text: str) -> Compared:
+def _both(gold: str, text: str) -> TedsScores:
     try:
-        return Compared(teds(gold, text), teds(gold, text, structure=True))
+        return TedsScores(teds(gold, text), teds(gold, text, structure=True))
     except ValueError:
         # A span that is no number: the official scripts count such a table as not read.
-        return Compared(0.0, 0.0)
+        return TedsScores(0.0, 0.0)
 
 
 def _serve() -> None:
@@ -139,7 +143,10 @@ _STOPS = "td"
 
 
 class _Node:
-    """A node as apted wants it. `content` are tokens of a `td`, None of all other nodes."""
+    """A node as apted wants it.
+
+    `content` are tokens of a `td`, None of all other nodes.
+    """
 
     __slots__ = ("children", "colspan", "content", "rowspan", "tag")
 
@@ -212,13 +219,19 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
 
 
 def node_pairs(gold: str, text: str) -> int:
-    """Nodes of one tree by those of the other: time and memory grow with it. 0 where the score is 0 at once."""
+    """Return the nodes of one tree times those of the other, 0 for no table.
+
+    Time and memory grow with it.
+    """
     wanted, read = table_of(gold), table_of(text)
     return 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
 
 
 def table_of(document: str) -> "HtmlElement | None":
-    """The first `table` directly in the body; None where there is none, or nothing that can be parsed."""
+    """Return the first `table` directly in the body.
+
+    It is None where there is none, or nothing that can be parsed.
+    """
     from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
 
     if not document.strip():

@@ -46,7 +46,7 @@ class CorpusPlace:
     @property
     def lock(self) -> str:
         """The folder of the lock of an index on object storage."""
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         return f"{Objects.at(self.url)[1]}/.locks/index"
 
@@ -83,7 +83,7 @@ class CorpusPlace:
         """A small file beside the index. Raises `OSError`, and `StoreError` where the storage does not answer."""
         if not self.remote:
             return (self.folder / name).read_bytes()
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, root = Objects.at(self.url)
         return objects.get(f"{root}/{name}")
@@ -92,7 +92,7 @@ class CorpusPlace:
         """Raises `StoreError` where the storage does not answer."""
         if not self.remote:
             return (self.folder / name).is_file()
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, root = Objects.at(self.url)
         return objects.has(f"{root}/{name}")
@@ -104,11 +104,11 @@ class CorpusPlace:
 
             replace_bytes(self.folder / name, content)
             return
-        from resources.store.files.objects import Objects
-        from resources.store.locks import held
+        from resources.store.locks import find_lock
+        from resources.store.objects import Objects
 
         objects, root = Objects.at(self.url)
-        if (lock := held.find(self.lock)) is not None:
+        if (lock := find_lock(self.lock)) is not None:
             lock.confirm()
         objects.put(f"{root}/{name}", content)
 
@@ -117,7 +117,7 @@ class CorpusPlace:
         if not self.remote:
             (self.folder / name).unlink(missing_ok=True)
         elif self.has(name):
-            from resources.store.files.objects import Objects
+            from resources.store.objects import Objects
 
             objects, root = Objects.at(self.url)
             objects.remove(f"{root}/{name}")

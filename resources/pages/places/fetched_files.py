@@ -16,8 +16,8 @@ from resources.errors import SourceError, StoreError
 from resources.files import cannot_write
 from resources.fingerprints import fingerprint
 from resources.printable import first_line
-from resources.store.files.faults import patiently, told
-from resources.store.files.objects import Objects
+from resources.store.faults import retry, translate_errors
+from resources.store.objects import Objects
 
 _AT_ONCE = 2**24
 """Bytes of a file that come in one request."""
@@ -244,8 +244,8 @@ def _ask(url: str) -> Stamp:
     """What the storage says of a file now."""
     try:
         objects, path = Objects.at(url)
-        with told(url, "read"):
-            info = patiently(lambda: objects.fs.info(path))
+        with translate_errors(url, "read"):
+            info = retry(lambda: objects.fs.info(path))
     except FileNotFoundError:
         raise _gone(url) from None
     except ImportError as error:
@@ -257,8 +257,8 @@ def _ask(url: str) -> Stamp:
 
 def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
     try:
-        with told(url, "read"):
-            return patiently(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
+        with translate_errors(url, "read"):
+            return retry(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
     except FileNotFoundError:
         raise _gone(url) from None
 

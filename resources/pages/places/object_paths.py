@@ -41,14 +41,14 @@ class ObjectPath:
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
         """The file or folder at a URL, with all that is below it. Raises `StoreError`."""
         from resources.pages.places.fetched_files import Stamp
-        from resources.store.files.faults import patiently, told
-        from resources.store.files.objects import Objects
+        from resources.store.faults import retry, translate_errors
+        from resources.store.objects import Objects
 
         objects, root = Objects.at(url)
         listing = _Listing(url.rstrip("/"), fetched)
         try:
-            with told(url, "listed"):
-                found = patiently(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
+            with translate_errors(url, "listed"):
+                found = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
         except FileNotFoundError:
             found = {}
         for name, info in found.items():
@@ -98,7 +98,7 @@ class ObjectPath:
 
     def open(self, mode: Literal["rb"]) -> Any:
         """The file at the storage, for a few bytes of it. Raises `FileNotFoundError`, and `StoreError`."""
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
         return objects.open(path)
@@ -121,17 +121,17 @@ class ObjectPath:
 
     def put(self, made: Path) -> None:
         """Write the file whole from one of this disk, which is moved to what was fetched. Raises `StoreError`."""
-        from resources.store.files.faults import patiently, told
-        from resources.store.files.objects import Objects
+        from resources.store.faults import retry, translate_errors
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(str(self))
-        with told(str(self), "written"):
-            patiently(lambda: objects.fs.put_file(str(made), path))
+        with translate_errors(str(self), "written"):
+            retry(lambda: objects.fs.put_file(str(made), path))
         self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
 
     def unlink(self) -> None:
         """Remove the file. Raises `StoreError`."""
-        from resources.store.files.objects import Objects
+        from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
         objects.remove(path)

@@ -1,4 +1,4 @@
-"""What was computed, by which run and at what cost: an append-only record beside the tables.
+"""The ledger: what was computed, by which run and at what cost; append-only.
 
 The tables themselves carry no times, so that a shard comes out the same however it was made.
 """
@@ -42,7 +42,7 @@ _FOLDER = ".ledger"
 _MOST_PARTS = 16
 """Files of a shard before they are made one; a night's retries then cost no more than one read each."""
 _RUN_DIGITS = 8
-"""Of a run's id, in the name of its part before the number of rows that it computed: what a look back asks for."""
+"""Digits of a run's id in the name of its part, before the number of rows that it computed."""
 _MERGED = "merged"
 """End of the name of a part that holds all before it, each entry once."""
 _SAMPLE = 32
@@ -76,7 +76,7 @@ class Spent:
 
 
 def assets(store: TableStore) -> list[str]:
-    """The assets of which something was computed, those of the platform first and in their order."""
+    """Return the assets of which something was computed, those of the platform first and in their order."""
     order = [table.name for table in (*TABLES, RELEASED_FILES)]
     found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
     return [*(name for name in order if name in found), *sorted(found - set(order))]
@@ -90,7 +90,10 @@ def entries(
     recipe: str,
     figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> pa.Table:
-    """Ledger rows of (id, fingerprint) `keys` that were made just now; `seconds` are None where nobody knows."""
+    """Ledger rows of (id, fingerprint) `keys` that were made just now.
+
+    `seconds` are None where nobody knows.
+    """
     count = len(keys)
     counted = [(figures or {}).get(key) for key in keys]
     columns = [
@@ -109,7 +112,10 @@ def entries(
 
 
 def shares(seconds: float, costs: Sequence[float]) -> list[float]:
-    """`seconds` divided in proportion to what the engine says each row cost; equally where it says nothing."""
+    """`seconds` divided in proportion to what the engine says each row cost.
+
+    Equally where it says nothing.
+    """
     total = sum(costs)
     return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
 
@@ -131,19 +137,22 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
 
 
 def read(store: TableStore, asset: str, shard: str) -> pa.Table:
-    """Everything that was ever computed of a shard, oldest first; of a row computed again, both."""
+    """Return everything that was ever computed of a shard, oldest first.
+
+    Of a row computed again, both.
+    """
     return _all(_of(store, asset, shard))
 
 
 def newest(ledger: pa.Table) -> pa.Table:
-    """The last entry of every (row_id, fingerprint)."""
+    """Return the last entry of every (row_id, fingerprint)."""
     keys = zip(ledger["row_id"].to_pylist(), ledger["fingerprint"].to_pylist(), strict=True)
     last = {key: at for at, key in enumerate(keys)}
     return ledger.take(pa.array(sorted(last.values()), pa.int64()))
 
 
 def spent(rows: pa.Table) -> Spent:
-    """What the rows of a ledger cost together."""
+    """Return what the rows of a ledger cost together."""
     known = rows.filter(rows["seconds"].is_valid())
     seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return Spent(known.num_rows, seconds, gpu_seconds)
@@ -167,9 +176,10 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
 
 
 def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
-    """The run that computed rows last, of the `shards` of each asset; None when none of them has an entry.
+    """Return the run that computed rows last, of the `shards` of each asset.
 
-    A run that computed nothing enters nothing. Raises `StoreError` when a part is damaged.
+    It is None when none of them has an entry. A run that computed nothing enters nothing. Raises `StoreError` when a
+    part is damaged.
     """
     log = store.parts(_FOLDER)
 
@@ -199,7 +209,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
 
 def _known(rows: pa.Table) -> pa.Table:
-    """Those whose time is known."""
+    """Return those whose time is known."""
     # By a mask, and times as numbers: expressions, and moments as Python has them, load pandas.
     return rows.filter(rows["seconds"].is_valid())
 
@@ -215,25 +225,28 @@ def _file(name: str) -> str:
 
 
 def _shard(name: str) -> tuple[str, str]:
-    """The asset and shard of a part in the log of all assets."""
+    """Return the asset and shard of a part in the log of all assets."""
     asset, _, rest = name.partition("/")
     return asset, rest.partition("/")[0]
 
 
 def _run(name: str) -> tuple[str, int] | None:
-    """How the id of a part's run begins, and the rows it computed; None where its name does not say."""
+    """Return how the id of a part's run begins, and the rows it computed.
+
+    It is None where its name does not say.
+    """
     run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
     return (run, int(computed)) if run and computed.isdigit() else None
 
 
 def _last_run(part: pa.Table) -> pa.Table:
-    """Of a merged part the newest entries alone: those before may be of another model."""
+    """Return the newest entries of a merged part; those before may be of another model."""
     known = part.filter(pc.field("seconds").is_valid())
     return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
 
 
 def moment_of(made_at: int) -> datetime:
-    """A moment as the ledger holds it: microseconds since 1970, UTC."""
+    """Return a moment as the ledger holds it: microseconds since 1970, UTC."""
     return _EPOCH + timedelta(microseconds=made_at)
 
 
@@ -242,7 +255,10 @@ def _all(parts: AppendLog) -> pa.Table:
 
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:
-    """The entries of all `parts`, oldest first; one that a merged part holds as well stands once."""
+    """Return the entries of all `parts`, oldest first.
+
+    One that a merged part holds as well stands once.
+    """
     entries = _joined(parts)
     made_at = entries["made_at"].cast(pa.int64()).to_pylist()
     columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
@@ -255,7 +271,7 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    """All entries; a part from before a column was kept has nulls in it."""
+    """Return all entries; a part from before a column was kept has nulls in it."""
     return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
 
 

@@ -1,4 +1,4 @@
-"""What the engines counted in a run: tokens by page, second tries and what they brought, what was left out. Pure."""
+"""What the engines counted in a run: tokens, retries, and what was left out. Pure."""
 
 import json
 from collections import Counter, defaultdict
@@ -54,7 +54,7 @@ class Summary:
         return sorted(self.tokens.items(), key=lambda each: (-each[1], each[0]))[:_LISTED]
 
     def figures(self) -> dict[str, float]:
-        """The sums by name, and what a row usually and at most has of tokens."""
+        """Return the sums by name, and what a row usually and at most has of tokens."""
         known = {name: self.counted[name] for name in COUNTED if self.counted.get(name)}
         if not self.tokens:
             return known
@@ -78,7 +78,7 @@ class AssetRun:
 
 
 def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
-    """The summary of rows by their (id, fingerprint); None where nothing was counted."""
+    """Return the summary of rows by their (id, fingerprint); None where nothing was counted."""
     counted: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for (row_id, _), each in figures.items():
@@ -90,7 +90,7 @@ def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | 
 
 
 def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
-    """What each run of a ledger of one asset did, the newest first and no more than `most`.
+    """Return what each run of a ledger of one asset did, the newest first and no more than `most`.
 
     Rows of unknown cost are left out.
     """

@@ -1,4 +1,4 @@
-"""The results of self-tests, kept in the home: one for each engine and recipe, so that another model needs another."""
+"""The results of self-tests in the home, one for each engine and recipe."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,10 @@ TESTED = ("layout", "recognition", "embedding")
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What an engine of one recipe made of the samples, and when; `figures` are by name, `problems` one line each."""
+    """What an engine of one recipe made of the samples, and when.
+
+    `figures` are by name, `problems` one line each.
+    """
 
     section: str
     engine: str
@@ -28,7 +31,7 @@ class SelfTest:
 
     @classmethod
     def now(cls, section: str, recipe: Mapping[str, Any], figures: Mapping[str, float], problems: list[str]) -> Self:
-        """The result of a test that has just been made; `recipe` is the engine's."""
+        """Return the result of a test that has just been made; `recipe` is the engine's."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(section, str(recipe["engine"]), fingerprint(recipe), when, figures, problems)
 
@@ -52,7 +55,10 @@ def keep(home: Path, result: SelfTest) -> None:
 
 
 def find(home: Path, recipe: Mapping[str, Any]) -> SelfTest | None:
-    """The last result of an engine's recipe on this home; None where there is none that can be read."""
+    """Return the last result of an engine's recipe on this home.
+
+    It is None where there is none that can be read.
+    """
     try:
         return SelfTest(**json.loads(_path(home, fingerprint(recipe)).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -61,7 +67,10 @@ def find(home: Path, recipe: Mapping[str, Any]) -> SelfTest | None:
 
 
 def of_table(home: Path, made_with: str) -> SelfTest | None:
-    """The last result of the engine behind a table, by its `made_with`; None for a table of code alone."""
+    """Return the last result of the engine behind a table, by its `made_with`.
+
+    It is None for a table of code alone.
+    """
     engines = json.loads(made_with or "{}").get("engines", ())
     return next(filter(None, (find(home, recipe) for recipe in engines)), None)
 

@@ -15,9 +15,8 @@ from resources.recognition.characters import letters
 from resources.recognition.readings import Origin, RegionText
 from resources.states import State
 from resources.store.corpus_tables import TABLES
-from resources.texts.layers.lines import lines_of, text_of
-from resources.texts.layers.region_words import outside_of, words_of_regions
-from resources.texts.plain_text import page_text
+from resources.texts.layers.lines import lines_of, outside_of, text_of, words_of_regions
+from resources.texts.markdown import page_text
 from resources.texts.text_quality import Doubt, ramp
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Comparison:
     outside: float
 
     def doubts(self) -> list[Doubt]:
-        """What speaks against the reading."""
+        """Return what speaks against the reading."""
         far = self.distance or 0.0
         return [
             Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
@@ -61,10 +60,10 @@ class Comparison:
 
 
 def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
-    """`boxes` are those of the readings, in pixels. Failed regions, formulas and pictures are left out.
+    """`boxes` are those of the readings, in pixels.
 
-    Regions are compared one by one, so the order of reading plays no part. A table's cells may stand in another
-    order: of it the letters count that only one of the two has.
+    Failed regions, formulas and pictures are left out. Regions are compared one by one, so the order of reading plays
+    no part. A table's cells may stand in another order: of it the letters count that only one of the two has.
     """
     edits = longest = 0
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
@@ -79,7 +78,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
 
 
 def layer_figures(table: pa.Table) -> dict[str, float]:
-    """Of a `parsed_texts` table: its pages with a sound and an unsound layer, and the usual distance.
+    """Count the sound and unsound layers of a `parsed_texts` table, with the usual distance.
 
     Nothing where no page was held against a layer.
     """
@@ -108,9 +107,9 @@ class FromLayers:
 
 
 def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
-    """Count what the readings of `shards` have from text layers; of each table one small column is read.
+    """Count what the readings of `shards` have from text layers.
 
-    Raises `StoreError`.
+    Of each table one small column is read. Raises `StoreError`.
     """
     regions = of = pages = 0
     for shard in shards:

@@ -1,4 +1,4 @@
-"""Words of a text layer as the lines that a region prints. Pure."""
+"""Words of a text layer by the region that they stand in, and as the lines that it prints. Pure."""
 
 import re
 import unicodedata
@@ -6,15 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import TYPE_CHECKING
 
-from resources.pages.documents.text_layer import Box, Mark, Word
+import numpy as np
+
+from resources.pages.documents.text_layer import Box, Mark, TextLayer, Word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _OVERLAP = 0.5
-"""Of the lower of two words' heights that they share where they stand on one line."""
+"""Least share of the lower of two words' heights that they share on one line."""
 _STACKED = 0.6
 """Share of the steps from word to word that lead down where characters stand one above the other."""
 _APART = 0.5
-"""Of a character's size: a gap that is a blank where PDFium gives no blanks, as in vertical writing."""
+"""Share of a character's size from which a gap is a blank, where PDFium gives none."""
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 """Hyphens that are not printed, joiners and marks without a width."""
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
@@ -35,7 +41,7 @@ class Line:
 
 
 def lines_of(words: Sequence[Word]) -> list[Line]:
-    """The lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
+    """Return the lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
 
     Turned lines and vertical writing are turned upright first: their boxes are no places on the page any more.
     """
@@ -94,7 +100,7 @@ def clean(text: str) -> str:
 
 
 def _upright(words: Sequence[Word]) -> list[Word]:
-    """The words with boxes as if their lines ran from left to right, each below the one before."""
+    """Return the words with boxes as if their lines ran from left to right, each below the one before."""
     if not words:
         return []
     down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))
@@ -167,3 +173,63 @@ def _joined(words: Sequence[Word], stacked: bool) -> str:
         apart = not stacked or word.box[0] - words[at - 1].box[2] > _APART * (word.box[3] - word.box[1])
         text += (" " if at and apart else "") + word.text
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class RegionWords:
+    """The words of a region in the order of the PDF.
+
+    `bare_share` is the part of its ink, 0 to 1, that no word covers: 1 where there is ink and no word.
+    """
+
+    words: tuple[Word, ...]
+    bare_share: float
+
+    @property
+    def characters(self) -> int:
+        """Characters of its words."""
+        return sum(len(word.text) for word in self.words)
+
+
+def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
+    """For each box (x1, y1, x2, y2) in pixels, the words whose middle lies in it; of two boxes, in the smaller one."""
+    homes = _homes(layer, boxes)
+    covered = np.zeros_like(layer.bare)
+    for word in layer.words:
+        x1, y1, x2, y2 = (max(0, edge) // layer.cell for edge in word.box)
+        covered[y1 : y2 + 1, x1 : x2 + 1] = True
+    found = []
+    for index, box in enumerate(boxes):
+        words = tuple(layer.words[at] for at in np.flatnonzero(homes == index))
+        found.append(RegionWords(words, _bare_share(layer, covered, box)))
+    return found
+
+
+def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]:
+    """Return the words that stand in none of the boxes."""
+    return [layer.words[at] for at in np.flatnonzero(_homes(layer, boxes) < 0)]
+
+
+def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.intp]":
+    """(words,) the box that each word stands in, -1 where there is none."""
+    if not layer.words or not boxes:
+        return np.full(len(layer.words), -1)
+    words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)
+    x, y = (words[:, 0] + words[:, 2]) / 2, (words[:, 1] + words[:, 3]) / 2
+    within = (places[:, 0] <= x[:, None]) & (x[:, None] <= places[:, 2])
+    within &= (places[:, 1] <= y[:, None]) & (y[:, None] <= places[:, 3])
+    areas = np.prod(places[:, 2:] - places[:, :2], axis=1)
+    smallest = np.where(within, areas, np.inf).argmin(axis=1)
+    return np.where(within.any(axis=1), smallest, -1)
+
+
+def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
+    """Return the bare share of the squares within the box.
+
+    Those on its edges may hold what stands beside it.
+    """
+    left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
+    right, bottom = (int(edge // layer.cell) for edge in box[2:])
+    bare = int(layer.bare[top:bottom, left:right].sum())
+    printed = bare + int((covered & ~layer.bare)[top:bottom, left:right].sum())
+    return bare / printed if printed else 0.0

@@ -43,14 +43,17 @@ _RECOVERY_SECONDS = 5.0
 
 
 class Server(Protocol):
-    """Starts and restarts model servers. `lease` and `restart` raise `EngineError` when no server can be had."""
+    """Starts and restarts model servers.
+
+    `lease` and `restart` raise `EngineError` when no server can be had.
+    """
 
     def lease(self) -> AbstractContextManager[Endpoint]:
-        """An endpoint that is kept running until the context ends."""
+        """Return an endpoint that is kept running until the context ends."""
         ...
 
     def restart(self, endpoint: Endpoint) -> Endpoint:
-        """The endpoint that replaces one that died or hangs."""
+        """Return the endpoint that replaces one that died or hangs."""
         ...
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
@@ -150,7 +153,7 @@ class Client:
         self._probes.shutdown(wait=False, cancel_futures=True)
 
     async def model(self) -> str:
-        """The model's name in requests. Waits for the endpoint when there is none yet."""
+        """Return the model's name in requests. Waits for the endpoint when there is none yet."""
         return (await self._source.current())[1].model
 
     async def post(
@@ -180,7 +183,10 @@ class Client:
         return taken
 
     def _follow(self, generation: int, endpoint: Endpoint) -> None:
-        """Use the replicas of a new endpoint. Requests in flight at the former ones end by themselves."""
+        """Use the replicas of a new endpoint.
+
+        Requests in flight at the former ones end by themselves.
+        """
         if generation != self._generation:
             self._generation = generation
             self._former += self._replicas
@@ -257,7 +263,10 @@ class Client:
             exchange.cancel()
 
     def _set_aside(self, replica: _Replica, reason: str) -> None:
-        """Use the other replicas until this one answers again. One of a former endpoint is not used again."""
+        """Use the other replicas until this one answers again.
+
+        One of a former endpoint is not used again.
+        """
         if replica.up and replica in self._replicas:
             replica.up = False
             replica.recovery = asyncio.create_task(self._await_recovery(replica, reason))
@@ -273,7 +282,10 @@ class Client:
                 return
 
     async def _is_alive(self, replica: _Replica) -> bool:
-        """Whether a replica generates anything. Requests that ask at the same time share one probe."""
+        """Return whether a replica generates anything.
+
+        Requests that ask at the same time share one probe.
+        """
         if replica.probe is None or replica.probe.done():
             replica.probe = asyncio.create_task(self._probe(replica))
         return await asyncio.shield(replica.probe)

@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """All answers, or the first error, once every request has ended: none goes on for a job that is done."""
+    """Return all answers, or the first error, once every request has ended: none goes on for a job that is done."""
     ended = await asyncio.gather(*requests, return_exceptions=True)
     answers: list[Answer] = []
     for each in ended:

@@ -13,14 +13,23 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Handler(Protocol[Job_contra, Ready, Result_co]):
-    """Prepares jobs and finishes them with requests. Each worker makes its own and closes it at its end."""
+    """Prepares jobs and finishes them with requests.
+
+    Each worker makes its own and closes it at its end.
+    """
 
     def prepare(self, job: Job_contra) -> Ready:
-        """The work before the first request; runs in one of the worker's threads. `EngineError` ends the run."""
+        """Return the work before the first request; runs in one of the worker's threads.
+
+        `EngineError` ends the run.
+        """
         ...
 
     async def finish(self, ready: Ready, client: Client) -> Result_co:
-        """Send the job's requests and return its result. All requests of one job share a flow of the queue."""
+        """Send the job's requests and return its result.
+
+        All requests of one job share a flow of the queue.
+        """
         ...
 
     def close(self) -> None: ...

@@ -17,18 +17,18 @@ Frame = tuple[bytes, bytes]
 
 
 def image_part(media_type: str) -> dict[str, Any]:
-    """The part of a chat message that will hold the image."""
+    """Return the part of a chat message that will hold the image."""
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{_IMAGE}"}}
 
 
 def request_frame(body: Mapping[str, Any]) -> Frame:
-    """A body with one `image_part`, encoded and split at its image."""
+    """Return a body with one `image_part`, encoded and split at its image."""
     start, end = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE)[1:-1])
     return start.encode(), end.encode()
 
 
 def framed(frame: Frame, image: bytes) -> bytes:
-    """The whole request with an encoded image in its place."""
+    """Return the whole request with an encoded image in its place."""
     start, end = frame
     return b"".join((start, base64.b64encode(image), end))
 
@@ -53,7 +53,10 @@ class Unanswered(Exception):
 
 
 class TransientError(Exception):
-    """A fault that may pass: 408, 429, 5xx, a cut connection, an incomplete answer. `retry_after` is in seconds."""
+    """A fault that may pass: 408, 429, 5xx, a cut connection, an incomplete answer.
+
+    `retry_after` is in seconds.
+    """
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
@@ -84,7 +87,7 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
 
 
 def _message(content: bytes) -> str:
-    """The message in an error of the OpenAI form, else the start of the body; one line."""
+    """Return the message in an error of the OpenAI form, else the start of the body; one line."""
     text = content.decode("utf-8", "replace")
     try:
         answer = json.loads(text)
@@ -95,7 +98,10 @@ def _message(content: bytes) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """A `Retry-After` in seconds; the form with a date is left to the usual wait."""
+    """Return a `Retry-After` in seconds.
+
+    The form with a date is left to the usual wait.
+    """
     try:
         return max(0.0, float(retry_after or ""))
     except ValueError:

@@ -1,4 +1,6 @@
-"""A pool of client processes, so that Python never starves a GPU: jobs go in lazily, results come out as they are made.
+"""A pool of client processes, so that Python never starves a GPU.
+
+Jobs go in lazily, and results come out as they are made.
 
 The pool holds the server's lease and gives endpoints to its workers; a worker prepares jobs in threads and sends
 requests from one event loop. No server is started before the first request is ready.
@@ -58,7 +60,7 @@ class Worker:
         self._runner = runner
 
     def receive(self) -> FromWorker:
-        """The next message. Raises `EOFError` or `OSError` when the worker has ended."""
+        """Return the next message. Raises `EOFError` or `OSError` when the worker has ended."""
         return self.connection.recv()
 
     def send(self, message: WarmUp | Start | ToWorker) -> None:
@@ -91,7 +93,7 @@ class Worker:
 
 
 def start_thread(make: Make, settings: WorkerSettings) -> Worker:
-    """A worker in a thread of this process."""
+    """Return a worker in a thread of this process."""
     ours, theirs = Pipe()
     thread = threading.Thread(target=run_worker, args=(theirs, make, settings), daemon=True)
     thread.start()
@@ -99,16 +101,17 @@ def start_thread(make: Make, settings: WorkerSettings) -> Worker:
 
 
 def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) -> Worker:
-    """A worker in a process of its own: one of the `spares`, or a new one."""
+    """Return a worker in a process of its own: one of the `spares`, or a new one."""
     worker = spares.pop() if spares else boot_process()
     worker.send(Start(make, settings))
     return worker
 
 
 def boot_process() -> Worker:
-    """A process that waits for its `Start`, and for what it may do before. It ends when its pipe is closed.
+    """Return a process that waits for its `Start`, and for what it may do before.
 
-    It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends it.
+    It ends when its pipe is closed. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends
+    it.
     """
     environment = {**os.environ, **_ONE_THREAD}
     return Worker(*start_child("resources.vllm.client.worker_process:main", group=0, environment=environment))
@@ -133,12 +136,13 @@ def process_count(wanted: int) -> int:
 
 @dataclass
 class WorkerPool(Generic[Job, Ready, Result]):
-    """Workers that have `slots` requests in flight together; `processes` of 1 are a thread of this process.
+    """Workers that have `slots` requests in flight together.
 
-    `make` makes the handler in each worker. It must be picklable and importable, as jobs and results must be.
-    `lost` makes the result of a job that could not be done, from the reason. `spares` are processes that are up
-    already; the pool takes from them first. The pool has one run at a time. After the last result of a run its
-    processes end by themselves: the threads in `leaving` wait for them, and this process for the threads.
+    `processes` of 1 are a thread of this process. `make` makes the handler in each worker. It must be picklable and
+    importable, as jobs and results must be. `lost` makes the result of a job that could not be done, from the reason.
+    `spares` are processes that are up already; the pool takes from them first. The pool has one run at a time. After
+    the last result of a run its processes end by themselves: the threads in `leaving` wait for them, and this process
+    for the threads.
     """
 
     server: Server
@@ -154,10 +158,10 @@ class WorkerPool(Generic[Job, Ready, Result]):
     _metrics: dict[str, float | str] = field(default_factory=dict, init=False)
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Result]:
-        """One result for each job, in order of completion. Raises `EngineError` when no server can be had.
+        """One result for each job, in order of completion.
 
-        `jobs` may go on for as long as there is work: they are taken as workers have room for them. Whoever takes a
-        result may `add` a job that follows from it.
+        Raises `EngineError` when no server can be had. `jobs` may go on for as long as there is work: they are taken as
+        workers have room for them. Whoever takes a result may `add` a job that follows from it.
         """
         processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
@@ -181,12 +185,18 @@ class WorkerPool(Generic[Job, Ready, Result]):
                     leaving.join()
 
     def add(self, job: Job) -> None:
-        """A further job for the run under way; it is given to a worker before those that were not taken yet."""
+        """A further job for the run under way.
+
+        It is given to a worker before those that were not taken yet.
+        """
         assert self._run is not None
         self._run.add(job)
 
     def metrics(self) -> dict[str, float | str]:
-        """The server's own figures since they were last asked for; after the run, those of its end."""
+        """Return the server's own figures since they were last asked for.
+
+        After the run, those of its end.
+        """
         if self._run is not None:
             self._metrics = self._run.metrics()
         return self._metrics
@@ -259,11 +269,17 @@ class PoolRun(Generic[Job, Result]):
         self._added.append((next(self._numbers), job))
 
     def metrics(self) -> dict[str, float | str]:
-        """The server's own figures since they were last asked for; none while no request was made."""
+        """Return the server's own figures since they were last asked for.
+
+        It is None while no request was made.
+        """
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
 
     def stop(self) -> threading.Thread:
-        """End all workers, whatever they are at. Returns a thread that waits for them: that takes 0.1 s and more."""
+        """End all workers, whatever they are at.
+
+        Returns a thread that waits for them: that takes 0.1 s and more.
+        """
         for worker in self._workers:
             worker.close()
         waiting = threading.Thread(target=self._join, name="leaving")
@@ -337,7 +353,10 @@ class PoolRun(Generic[Job, Result]):
             worker.send(NewEndpoint(self._generation, self._endpoint))
 
     def _replace_dead_worker(self, worker: Worker) -> Iterator[Result]:
-        """Replace a worker that died. Its jobs go to the others; one that was alone in it is lost."""
+        """Replace a worker that died. Its jobs go to the others.
+
+        One that was alone in it is lost.
+        """
         self._workers.remove(worker)
         worker.close()
         worker.join()

@@ -50,7 +50,7 @@ def main(connection: Connection) -> None:
 
 
 def _started(connection: Connection) -> Start | None:
-    """The `Start`, once it comes; None where none can come any more."""
+    """Return the `Start`, once it comes; None where none can come any more."""
     while True:
         try:
             message: WarmUp | Start = pickle.loads(connection.recv_bytes())

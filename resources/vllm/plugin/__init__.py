@@ -31,7 +31,7 @@ _MODELS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def encoders(environment: Mapping[str, str]) -> str:
-    """The encoders that an environment turns on, with their versions; empty for none."""
+    """Return the encoders that an environment turns on, with their versions; empty for none."""
     on = (version for switch, version in VERSIONS.items() if environment.get(switch) == "1")
     return ", ".join(f"{version.name} {version.number}" for version in on)
 

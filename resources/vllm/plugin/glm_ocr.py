@@ -18,7 +18,7 @@ from vllm.model_executor.models.glm_ocr import (  # noqa: TID253
     GlmOcrVisionTransformer,
 )
 
-from resources.vllm.plugin.host_ahead import Grid, PlacesFromHost, ends, on_device, positions
+from resources.vllm.plugin.pinned_copy import Grid, PlacesFromHost, ends, on_device, positions
 from resources.vllm.plugin.rope import norm_rope
 
 _log = init_logger(f"vllm.{__name__}")

@@ -18,7 +18,7 @@ from vllm.sampling_params import SamplingParams  # noqa: TID253
 from vllm.v1.sample.logits_processor import BatchUpdate  # noqa: TID253
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # noqa: TID253
 
-from resources.vllm.plugin.host_ahead import on_device
+from resources.vllm.plugin.pinned_copy import on_device
 from resources.vllm.plugin.repeated_ngrams import repeating
 
 _Guarded = tuple[NoRepeatNGramLogitsProcessor, list[int]]

@@ -23,7 +23,7 @@ from vllm.model_executor.models.paddleocr_vl import (  # noqa: TID253
 )
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: TID253
 
-from resources.vllm.plugin.host_ahead import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
+from resources.vllm.plugin.pinned_copy import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
 from resources.vllm.plugin.rope import rope
 
 _log = init_logger(f"vllm.{__name__}")
@@ -48,7 +48,7 @@ def neighbours(length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=KNOWN_GRIDS)
 def raster(grid: Grid, merge: int) -> np.ndarray:
-    """Where the patches of a picture, in the order of `positions`, are among its rows of patches; (patches,)."""
+    """Return where the patches of a picture, in the order of `positions`, are among its rows of patches; (patches,)."""
     frames, rows, columns = grid
     places = positions(grid, merge).astype(np.int64)
     frame = np.repeat(np.arange(frames), rows * columns)
@@ -56,7 +56,7 @@ def raster(grid: Grid, merge: int) -> np.ndarray:
 
 
 def learned(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """The four of `side` x `side` learned positions around each patch and their weights, (patches, 4) each."""
+    """Return the four of `side` x `side` learned positions around each patch and their weights, (patches, 4) each."""
     places = positions(grid, merge)
     (rows, down), (columns, across) = neighbours(grid[1], side), neighbours(grid[2], side)
     row, column = rows[places[:, 0]], columns[places[:, 1]]
@@ -69,7 +69,7 @@ def learned(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 def encode(
     tower: SiglipVisionTransformer, projector: Projector, pictures: Sequence[torch.Tensor], grids: Sequence[Grid]
 ) -> tuple[torch.Tensor, ...]:
-    """The tokens (patches / 4, width) of each picture, given as its patches (patches, 3, 14, 14)."""
+    """Return the tokens (patches / 4, width) of each picture, given as its patches (patches, 3, 14, 14)."""
     merge, _ = projector.merge_kernel_size
     device = tower.embeddings.patch_embedding.weight.device
     sequences = ends(grids)

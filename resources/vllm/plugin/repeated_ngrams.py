@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 
 def repeating(tokens: list[int], size: int, window: int, allowed: Collection[int]) -> set[int]:
-    """The tokens that, written next, would end `size` tokens that stand among the last `window` already.
+    """Return the tokens that, written next, would end `size` tokens that stand among the last `window` already.
 
     Those of `allowed` are never among them. As vLLM defines it, nothing repeats where `size` is 1 or exceeds `window`.
     """

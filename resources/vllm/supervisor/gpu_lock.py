@@ -1,4 +1,4 @@
-"""The locks on GPUs: one server specification at a time, or all that say they fit beside others. Standard library only.
+"""The locks on GPUs: one server at a time, or all that fit beside others. Standard library only.
 
 The kernel drops a lock with the last process that holds its descriptor, however that process ends.
 """
@@ -45,7 +45,7 @@ def hold_starts(runtime: Path, gpus: Sequence[str], alone: bool, wait: Callable[
 
 
 def requested(runtime: Path, gpus: Sequence[str]) -> bool:
-    """Whether another server waits for one of the GPUs."""
+    """Return whether another server waits for one of the GPUs."""
     for gpu in gpus:
         try:
             if time.time() - _request(runtime, gpu).stat().st_mtime < _REQUEST_SECONDS:

@@ -22,7 +22,7 @@ GUARD_SECONDS = 30.0
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-class Guarded:
+class GuardedProcess:
     """A program that ends with the supervisor, however that ends, and takes everything it started along."""
 
     def __init__(
@@ -69,7 +69,10 @@ GRACE = 15.0
 
 
 def main(folder: str, command: list[str]) -> int:
-    """Run `command` in `folder` until it ends or the pipe says so; its exit status, 128 + n for signal n."""
+    """Run `command` in `folder` until it ends or the pipe says so.
+
+    Its exit status, 128 + n for signal n.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Only the pipe counts. A handler, unlike SIG_IGN, is not inherited by the server.
         signal.signal(number, lambda *_: None)
@@ -110,7 +113,10 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from the machine's start to the process's; None when there is no such process or only its remains."""
+    """Clock ticks from the machine's start to the process's.
+
+    It is None when there is no such process or only its remains.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -133,9 +139,9 @@ def session_members(session: int) -> list[int]:
 
 
 def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -> bool:
-    """SIGKILL the members of a session until none is left; False when some would not go.
+    """SIGKILL the members of a session until none is left.
 
-    A session holds every descendant of its leader, whatever process groups they made for
+    False when some would not go. A session holds every descendant of its leader, whatever process groups they made for
     themselves, and keeps its number from being given to other processes while it has a member.
     """
     deadline = time.monotonic() + _REAP_SECONDS
@@ -152,10 +158,10 @@ def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -
 
 
 def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
-    """End what a session's leader left behind when it could not do so itself; False when some would not go.
+    """End what a session's leader left behind when it could not do so itself.
 
-    `started` tells the leader from a later process of the same number, `programs` (parts of
-    command lines, in lower case) its descendants from those of such a one.
+    False when some would not go. `started` tells the leader from a later process of the same number, `programs` (parts
+    of command lines, in lower case) its descendants from those of such a one.
     """
     now = start_time(leader)
     if now == started:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from resources.vllm.supervisor.guard import Guarded
+from resources.vllm.supervisor.guard import GuardedProcess
 from resources.vllm.supervisor.server_state import POLL, ServerFolder
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -25,13 +25,16 @@ _QUIT_SECONDS = 10.0
 
 
 class Mps:
-    """The control daemon of one server. Several of them may share a GPU; their clients take turns."""
+    """The control daemon of one server. Several of them may share a GPU.
+
+    Their clients take turns.
+    """
 
     def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
         self._folder = folder.path
         self._pipes = folder.path / "mps"
         self._given = environment
-        self._daemon: Guarded | None = None
+        self._daemon: GuardedProcess | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -52,9 +55,9 @@ class Mps:
         return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
 
     def start(self, kept: Sequence[int]) -> str:
-        """Start it unless it runs, or another one is there to be used; why it cannot be had, else an empty text.
+        """Start it unless it runs, or another one is there to be used.
 
-        The locks `kept` stay held until its last process is gone.
+        Why it cannot be had, else an empty text. The locks `kept` stay held until its last process is gone.
         """
         if self.runs or _PIPES in os.environ or _OF_MACHINE.exists():
             return ""
@@ -66,7 +69,7 @@ class Mps:
         self._pipes.mkdir(mode=0o700)
         log = self._folder / "mps.log"
         with log.open("wb") as output:
-            self._daemon = Guarded(self._folder, [program, "-f"], self._environment(), output, kept)
+            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, kept)
         deadline = time.monotonic() + _START_SECONDS
         while not (self._pipes / "control").exists():
             if not self.runs or time.monotonic() > deadline:

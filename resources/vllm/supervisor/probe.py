@@ -31,7 +31,10 @@ class NotListening(Exception):
 
 
 class BadProbe(Exception):
-    """An answer of another status than 200; the message has the status and the server's own words."""
+    """An answer of another status than 200.
+
+    The message has the status and the server's own words.
+    """
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"HTTP {status}: {words}")
@@ -65,7 +68,7 @@ def probe(target: Target, seconds: float) -> None:
 
 
 def is_alive(target: Target, seconds: float) -> bool:
-    """Whether the server generates or embeds anything within `seconds`.
+    """Return whether the server generates or embeds anything within `seconds`.
 
     A probe may wait behind a long queue, so a server whose counters move in the meantime is alive.
     """
@@ -80,17 +83,17 @@ def is_alive(target: Target, seconds: float) -> bool:
 
 
 def version(target: Target) -> str:
-    """The server's own vLLM version."""
+    """Return the server's own vLLM version."""
     return str(json.loads(_get(target, "/version", _SCRAPE_SECONDS))["version"])
 
 
 def served_models(target: Target) -> list[str]:
-    """The model names that requests may carry."""
+    """Return the model names that requests may carry."""
     return [str(model["id"]) for model in json.loads(_get(target, "/v1/models", _SCRAPE_SECONDS))["data"]]
 
 
 def metrics_text(target: Target) -> str:
-    """The server's counters in Prometheus' text format."""
+    """Return the server's counters in Prometheus' text format."""
     return _get(target, "/metrics", _SCRAPE_SECONDS)
 
 

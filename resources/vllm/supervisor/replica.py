@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from resources.lasting_caches import beside_program, lasting_caches
-from resources.vllm.supervisor.guard import Guarded
+from resources.vllm.supervisor.guard import GuardedProcess
 from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
 from resources.vllm.supervisor.server_log import likely_cause, memory_lacked, port_taken, stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
@@ -54,7 +54,7 @@ class Replica:
         self.index = index
         self._api_key = api_key
         self._beside = beside
-        self._server: Guarded | None = None
+        self._server: GuardedProcess | None = None
         self._began = 0.0
         self.port = specification.port + index if specification.port else _free_port()
 
@@ -110,7 +110,7 @@ class Replica:
         command = [*self._specification.command, "--port", str(self.port)]
         self._began = time.time()
         with self._new_log() as log:
-            self._server = Guarded(self._folder.path, command, self._environment(), log, kept)
+            self._server = GuardedProcess(self._folder.path, command, self._environment(), log, kept)
 
     def ended(self) -> bool:
         return self._server is not None and self._server.status is not None

@@ -30,7 +30,7 @@ def stage(line: str, before: str) -> str:
 
 
 def remaining(elapsed: float, last: float | None) -> str:
-    """How long it still takes, as learnt from the last start."""
+    """Return how long it still takes, as learnt from the last start."""
     if last is None:
         return "first start here, so its weights may have to be fetched and compiled"
     if elapsed > last:
@@ -39,7 +39,7 @@ def remaining(elapsed: float, last: float | None) -> str:
 
 
 def stages(lines: Iterable[str], began: float, ready: float) -> str:
-    """How long each stage of a start took, by the times that its log's lines carry: `importing vLLM 8 s, ...`.
+    """Return how long each stage of a start took, by the times that its log's lines carry: `importing vLLM 8 s, ...`.
 
     `began` and `ready` are Unix times. A stage that the log does not tell is part of the one before.
     """
@@ -66,7 +66,7 @@ class LogTail:
             self._inode, self._offset = status.st_ino, status.st_size
 
     def lines(self) -> list[str]:
-        """What was added since the last call, without the log's own prefixes and empty lines."""
+        """Return what was added since the last call, without the log's own prefixes and empty lines."""
         try:
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -168,7 +168,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 _ERROR = re.compile(r"(^|\s)(\w*(Error|Exception)\b.*|error: .*|ERROR.*)")
 _PREFIX = re.compile(r"^(\(\S+( pid=\d+)?\) )*((ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\S* \d\S* (\[\S+\] ?)?)?")
 _ECHO = r"See root cause above"
-"""Of what an engine process died, the processes that wait for it do not say."""
+"""Processes that wait for an engine process do not say what it died of."""
 _NEAR = 60
 """Lines at the end that are searched first: a traceback. The cause of an engine's end lies before a second one."""
 _KILLED = 128 + 9
@@ -177,9 +177,9 @@ _LONGEST = 300
 
 
 def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
-    """The cause in words and the line that tells it; the last error line when none is known.
+    """Return the cause in words and the line that tells it.
 
-    `status` is the server's exit status, 128 + n for signal n.
+    The last error line when none is known. `status` is the server's exit status, 128 + n for signal n.
     """
     if status == _KILLED:
         return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"
@@ -194,15 +194,15 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
 
 
 def port_taken(lines: Sequence[str]) -> bool:
-    """Whether another process got the port first."""
+    """Return whether another process got the port first."""
     return any(re.search(_CAUSES[0][0], line) for line in lines)
 
 
 def memory_lacked(lines: Sequence[str]) -> bool:
-    """Whether the GPU's memory did not suffice."""
+    """Return whether the GPU's memory did not suffice."""
     return any(re.search(_MEMORY, line) for line in lines)
 
 
 def plain(line: str) -> str:
-    """A log line without the prefixes of process, level and time."""
+    """Return a log line without the prefixes of process, level and time."""
     return _PREFIX.sub("", line.strip()).strip()[:_LONGEST]

@@ -69,10 +69,10 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`boot` counts every start of a server of this specification; `since` and `restarts` are Unix times.
+    """`boot` counts every start of a server of this specification.
 
-    `sessions` are (leader, its start time) of the sessions that the server's processes live in; `failed`
-    is the replica whose log tells most about a failure.
+    `since` and `restarts` are Unix times. `sessions` are (leader, its start time) of the sessions that the server's
+    processes live in; `failed` is the replica whose log tells most about a failure.
     """
 
     phase: Phase
@@ -118,7 +118,7 @@ class ServerFolder:
         return self.path / "supervisor.log"
 
     def log(self, replica: int) -> Path:
-        """What a replica printed since its last start; the start before is in `.1`."""
+        """Return what a replica printed since its last start; the start before is in `.1`."""
         return self.path / f"server-{replica}.log"
 
     def restart_request(self, boot: int, replica: int | None = None) -> Path:
@@ -203,12 +203,12 @@ def runtime_folder() -> Path:
 
 
 def no_runtime_folder(error: OSError) -> str:
-    """The message for a person when `runtime_folder` fails."""
+    """Return the message for a person when `runtime_folder` fails."""
     return f"no folder for the servers' locks: {error}"
 
 
 def server_folders() -> Iterator[ServerFolder]:
-    """The folders of all servers that were ever started on this machine."""
+    """Yield the folders of all servers that were ever started on this machine."""
     for path in sorted(runtime_folder().glob("*/specification.json")):
         yield ServerFolder(path.parent)
 

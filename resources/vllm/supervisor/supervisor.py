@@ -1,4 +1,4 @@
-"""The detached process that owns one server: starts it, watches it, starts it again, and stops it when nobody uses it.
+"""The detached process that owns one server: it starts, watches, restarts and stops it.
 
 `python -m resources.vllm.supervisor.supervisor FOLDER` returns once the supervisor runs on its own (status 0)
 or another one was faster (status 3). Standard library only.
@@ -49,7 +49,10 @@ class Stop(Exception):
 
 
 class Supervisor:
-    """One server's life, from the lock on its GPU to its stop. Its public state is in the folder."""
+    """One server's life, from the lock on its GPU to its stop.
+
+    Its public state is in the folder.
+    """
 
     def __init__(self, folder: ServerFolder) -> None:
         self._folder = folder
@@ -198,7 +201,7 @@ class Supervisor:
         return [replica for replica in self._replicas if replica.ended()]
 
     def _requests(self) -> list[Path]:
-        """The files by which clients request a restart: of the whole server, then of each replica."""
+        """Return the files by which clients request a restart: of the whole server, then of each replica."""
         of = (None, *range(len(self._replicas)))
         return [self._folder.restart_request(self._state.boot, index) for index in of]
 
@@ -208,7 +211,10 @@ class Supervisor:
         return [replica for replica, reported in zip(self._replicas, each, strict=True) if reported or everyone]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
-        """Restart the broken replicas, and those reported ones that prove to hang. No other replica is probed."""
+        """Restart the broken replicas, and those reported ones that prove to hang.
+
+        No other replica is probed.
+        """
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
         for replica in reported:
             if replica not in broken and not is_alive(replica.target, self._specification.hang_seconds):
@@ -225,7 +231,7 @@ class Supervisor:
         self._bring_up(broken)
 
     def _unused(self) -> float | None:
-        """Seconds since the last use, None while someone holds a lease."""
+        """Return the seconds since the last use, None while someone holds a lease."""
         lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
         if lease is None:
             self._last_use = time.time()
@@ -247,7 +253,10 @@ class Supervisor:
         time.sleep(POLL)
 
     def _wait_for_starts(self, name: str) -> None:
-        """Wait until servers that start on a GPU are ready or have ended; each has its own time limit."""
+        """Wait until servers that start on a GPU are ready or have ended.
+
+        Each has its own time limit.
+        """
         if self._unused() is not None and time.time() - self._last_use > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         time.sleep(POLL)

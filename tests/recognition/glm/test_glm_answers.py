@@ -12,8 +12,7 @@ from resources.recognition.code_fences import fenced, without_fences
 from resources.recognition.readings import RegionText
 from resources.recognition.vlm.answers import tidy
 from resources.recognition.vlm.glm.glm_answers import clean
-from resources.texts.markdown import page_markdown
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_markdown, page_text
 
 LABELS = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "display_formula"}
 

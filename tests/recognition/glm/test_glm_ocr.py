@@ -37,7 +37,7 @@ from resources.recognition.vlm.region_images import (
 )
 from resources.recognition.vlm.tables_html import clean_tables, join_tables
 from resources.states import State
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_text
 from resources.vllm.plugin import GLM_OCR as SWITCH
 from resources.vllm.server import VLLMServer
 from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says, truncated

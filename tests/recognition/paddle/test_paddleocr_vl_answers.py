@@ -11,8 +11,7 @@ from resources.recognition.readings import RegionText
 from resources.recognition.vlm.answers import tidy
 from resources.recognition.vlm.paddle.paddleocr_vl_answers import clean
 from resources.recognition.vlm.tables_html import clean_tables
-from resources.texts.markdown import page_markdown
-from resources.texts.plain_text import page_text
+from resources.texts.markdown import page_markdown, page_text
 
 
 def table(answer: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.errors import KopubError
-from resources.store.locks import objects as object_locks
+from resources.store import locks as object_locks
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
@@ -54,4 +54,4 @@ def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int
 
 def _begin(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
-    object_locks.LIVES = LIVES
+    object_locks.LEASE_TTL_S = LIVES

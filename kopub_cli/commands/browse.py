@@ -1,0 +1,89 @@
+"""`kopub browse`: the reading room, on this machine alone unless somebody asks for more."""
+
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kopub_cli.commands.search import searcher_of
+from kopub_cli.display.console import say, table_console
+from kopub_cli.indexed_corpus import corpus_check, open_settings
+from resources.errors import ConfigError
+from resources.freed_memory import keep_little
+from resources.printable import counted, visible
+
+if TYPE_CHECKING:
+    from kopub_web.room import Room
+
+_HERE = "127.0.0.1"
+
+
+def browse(
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="0 for any free one; that of reading_room.url when left out."),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(help="Address to listen at; 0.0.0.0, as in a container, shows every page to who reaches it."),
+    ] = _HERE,
+    is_opened: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser, where this is a terminal with a screen.")
+    ] = True,
+) -> None:
+    """Open the corpus in a browser, until Ctrl-C: pages with regions and texts, search, what needs review."""
+    keep_little()
+
+    import uvicorn
+
+    from kopub_web.app import reading_room
+    from kopub_web.room import Room
+
+    settings = open_settings()
+    port = settings.reading_room.port if port is None else port
+    room = Room(settings, searcher_of(settings), corpus_check(settings.corpus.manifest, settings.store))
+    # Who opens it to others reaches it by names that are not known here.
+    app = reading_room(room) if host == _HERE else reading_room(room, ["*"])
+    with listening_at(host, port) as listening:
+        # Bound and listening: a browser that comes is answered, if a moment later.
+        url = f"http://{host}:{listening.getsockname()[1]}"
+        _say_what_is_shown(room, url)
+        if is_opened and host == _HERE and sys.stdout.isatty() and _has_screen():
+            webbrowser.open(url)
+        # The server ends by itself, and raises the signal again for others.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+    room.words.end()
+
+
+@contextmanager
+def listening_at(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens at `host` and `port`, 0 for any free one. Raises `ConfigError` where it cannot be used."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            refused = f"{host}:{port} cannot be used ({error.strerror})"
+            raise ConfigError(f"{refused}: choose another --port or --host") from None
+        listening.listen()
+        yield listening
+
+
+def _say_what_is_shown(room: "Room", url: str) -> None:
+    out, corpus = table_console(), room.now.corpus
+    what = f"{counted(len(corpus.documents), 'document')}, {counted(len(corpus.pages), 'page')}"
+    say(out, f"{url}  (Ctrl-C ends it)")
+    say(out, f"{what} of {visible(room.settings.corpus.manifest.location)}")
+
+
+def _has_screen() -> bool:
+    """Whether a browser can show itself: one for terminals would take this one."""
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))

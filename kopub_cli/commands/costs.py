@@ -1,0 +1,194 @@
+"""`kopub costs`: what the pages of the corpus have cost so far, by asset, and which of them most."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+
+from kopub_cli.display.console import duration, print_json, print_table, right, say, table_console
+from kopub_cli.indexed_corpus import corpus_check, open_located
+from resources.printable import counted, visible
+from resources.states import State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from resources.config.located import Location
+    from resources.store.records.run_summary import AssetRun
+    from resources.store.table_store import TableStore
+
+_BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
+"""What a run may have counted that a person should see."""
+
+
+def costs(
+    top: Annotated[int, typer.Option(min=0, help="Costliest pages to list for each asset.")] = 3,
+    runs: Annotated[int, typer.Option(min=0, help="Latest runs of each asset to sum up.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show the time and GPU time that the pages of the corpus took in all runs, and the costliest pages.
+
+    Of the latest runs it shows rows a second, and what the engines counted: tokens, second tries and what they
+    brought, loops, what was pruned and dropped.
+    """
+    shown = spent(open_located(), top, runs)
+    if as_json:
+        print_json(shown)
+    else:
+        _show(shown, table_console())
+
+
+def spent(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
+    """The costs as JSON values. Raises `StoreError`."""
+    from resources.store.records import ledger
+
+    entries = _Entries.of(located)
+    return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Which entries of the ledgers are of the indexed corpus: the others stay there when the corpus is switched."""
+
+    pages: "Mapping[str, pa.Table | None]"
+    """The pages of the corpus with their states, by shard; None where none was made."""
+    other_runs: "pa.ChunkedArray"
+    """Runs that computed pages of other corpora alone."""
+
+    @classmethod
+    def of(cls, located: "Location") -> "_Entries":
+        """Look at the pages of every shard. Raises `StoreError`."""
+        import pyarrow as pa
+
+        from resources.store.corpus_tables import TABLES
+        from resources.store.records import ledger
+
+        store, asset = located.store, TABLES.pages.name
+        is_of_corpus = corpus_check(located.manifest, store).look()
+        pages: dict[str, pa.Table | None] = {}
+        own, every = list[pa.Array](), list[pa.Array]()
+        for shard in located.manifest.keys:
+            made = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
+            rows = ledger.read(store, asset, shard)
+            every += rows["run_id"].chunks
+            own += _with(rows, "row_id", made["page_id"])["run_id"].chunks if made is not None else []
+            pages[shard] = made
+        runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
+        return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
+
+    def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
+        """The entries of a shard. Releases and queries have no ids of pages: theirs are told by their runs."""
+        from resources.store.corpus_tables import RELEASED_FILES, TABLES
+        from resources.store.records import ledger
+
+        rows, pages = ledger.read(store, asset, shard), self.pages[shard]
+        if asset in (TABLES.query_vectors.name, RELEASED_FILES.name):
+            return _with(rows, "run_id", self.other_runs, keep=False)
+        return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
+
+    def without_bytes(self, shard: str) -> set[str]:
+        """The pages of which nothing can be computed."""
+        pages = self.pages[shard]
+        if pages is None:
+            return set()
+        states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
+        return {page for page, state in states if state == State.QUARANTINED}
+
+
+def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool = True) -> "pa.Table":
+    """The rows whose column has one of these values, or none of them."""
+    import pyarrow.compute as pc
+
+    # By Arrow's functions: an array of Python values, and an expression, load pandas.
+    found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
+    return rows.filter(found if keep else pc.call_function("invert", [found]))
+
+
+def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from resources.store.corpus_tables import TABLES
+    from resources.store.records import ledger
+    from resources.store.records.run_summary import runs_of
+
+    shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
+    rows = pa.concat_tables(list(shards.values()))
+    total = ledger.spent(rows)
+    # Where a run computed nothing, the pages that it passed on share its time.
+    passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
+    costliest = sorted(
+        (
+            {"shard": shard, **row}
+            for shard, table in shards.items()
+            for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist()
+            if row["seconds"] is not None and row["row_id"] not in passed_on[shard]
+        ),
+        key=lambda row: -row["seconds"],
+    )
+    return {
+        "asset": asset,
+        "computed": rows.num_rows,
+        "of_unknown_cost": rows.num_rows - total.rows,
+        "seconds": total.seconds,
+        "seconds_each": total.seconds_each,
+        "gpu_seconds": total.gpu_seconds,
+        "gpu_seconds_each": total.gpu_seconds_each,
+        "costliest": costliest[:top],
+        "runs": [_run(run) for run in runs_of(rows, runs)],
+    }
+
+
+def _run(run: "AssetRun") -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "ended": run.ended.isoformat(timespec="seconds"),
+        "rows": run.rows,
+        "seconds": run.seconds,
+        "rows_per_second": run.rows_per_second,
+        "counted": run.summary.figures() if run.summary else {},
+        "most_tokens": run.summary.most_tokens if run.summary else [],
+    }
+
+
+def _show(shown: dict[str, Any], out: Console) -> None:
+    gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in shown["assets"]) else ()
+    columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
+    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in shown["assets"]])
+    for asset in shown["assets"]:
+        for run in asset["runs"]:
+            bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
+            say(out, f"{asset['asset']}: {summary_line(run)}", bad)
+    for asset in shown["assets"]:
+        for row in asset["costliest"]:
+            line = f"{asset['asset']}: {visible(row['row_id'])} of {row['shard']} took {duration(row['seconds'])}"
+            say(out, line)
+        if asset["of_unknown_cost"]:
+            rows = counted(asset["of_unknown_cost"], "row")
+            say(out, f"{asset['asset']}: killed runs finished {rows} at an unknown cost")
+
+
+def _cells(asset: dict[str, Any]) -> list[str]:
+    return [
+        asset["asset"],
+        f"{asset['computed']:,}",
+        duration(asset["seconds"]),
+        f"{asset['seconds_each']:.3f}",
+        duration(asset["gpu_seconds"]),
+        f"{asset['gpu_seconds_each']:.3f}",
+    ]
+
+
+def summary_line(run: dict[str, Any]) -> str:
+    """A run in one line."""
+    from resources.store.records.run_summary import COUNTED
+
+    counted = run["counted"]
+    parts = [f"{run['rows']} rows, {run['rows_per_second']:.2f} a second"]
+    if "tokens_per_row" in counted:
+        each = (counted[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
+        parts.append("{:,.0f} answer tokens a row (median {:,.0f}, most {:,.0f})".format(*each))
+    parts += [f"{name} {counted[key]:,.0f}" for key, name in COUNTED.items() if key in counted]
+    return f"run {run['run_id'][:8]} of {run['ended'][:16].replace('T', ' ')}: {'; '.join(parts)}"

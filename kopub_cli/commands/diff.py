@@ -1,0 +1,197 @@
+"""`kopub diff`: a shard before and after an upgrade."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from kopub_cli.display.console import print_table, right, say, table_console, tell
+from kopub_cli.local_path import local_path
+from resources.errors import KopubError
+from resources.printable import counted, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from resources.diff.compare import Damage, PageDiff, ShardDiff
+    from resources.diff.html import Picture, Upgrade
+    from resources.pages.corpus import Corpus
+    from resources.recognition.read_regions import ReadRegion
+
+_LISTED = 20
+"""Pages on a terminal; the files have them all."""
+_LINE = 200
+"""Characters of what differs about an engine: two revisions, or the beginning of two prompts."""
+_PICTURE_BYTES = 100_000
+"""Of a page in the HTML file, so that its print can be read."""
+
+
+def diff(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="SHARD or SHARD@VERSION; the version is `previous` when left out.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="SHARD@VERSION of the same shard; its tables now, when left out.")
+    ] = "",
+    html: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: layouts side by side."),
+    ] = None,
+    pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
+) -> None:
+    """Compare a shard before and after an upgrade: regions, texts, states, vectors.
+
+    `kopub diff shard_00` compares the tables now with those before they were
+    last replaced: `kopub diff shard_00@previous shard_00@current`, in short.
+    A VERSION may also be the recipe of a kept table, or its beginning: that
+    table, what it was made from, and what was made from it.
+
+    Regions match when their boxes overlap by half (IoU 0.5). The damage of a
+    text is the number of characters lost, changed or added, and ten for each
+    changed number.
+    """
+    from kopub_assets.upgrades.shard_diff import compared_tables, upgrades_between
+    from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, edition
+    from resources.config.settings import load_settings
+    from resources.diff.compare import compare
+    from resources.diff.html import render
+    from resources.files import replace_bytes
+    from resources.store.corpus_tables import TABLES
+
+    settings = load_settings()
+    store = settings.store
+    shard, old_name = _addressed(old, PREVIOUS)
+    other, new_name = _addressed(new or shard, CURRENT)
+    if other != shard:
+        raise KopubError(f"{old} and {new} are two shards: name two versions of one")
+    settings.corpus.manifest.shard(shard)
+    versions = edition(store, shard, old_name), edition(store, shard, new_name)
+    tables = compared_tables(store, shard, *versions)
+    upgrades = upgrades_between(store, shard, *versions)
+    found = compare(*tables)
+    if html is not None:
+        raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
+        picture = _picture_of(settings.corpus, shard, raw)
+        page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
+        replace_bytes(html, page.encode("utf-8", "backslashreplace"))
+    if as_json:
+        shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
+        typer.echo(json.dumps({**shown, **_as_json(found)}, ensure_ascii=False, indent=1))
+    else:
+        _show(shard, (old_name, new_name), found, upgrades, table_console())
+        if html is not None:
+            tell(f"wrote {html}")
+
+
+def _addressed(address: str, version: str) -> tuple[str, str]:
+    shard, _, named = address.partition("@")
+    return shard, named or version
+
+
+def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
+    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
+    from kopub_cli.display.evaluation_page import picture_of
+
+    pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
+
+    def picture(page_id: str) -> "Picture | None":
+        if (page := pages.get(page_id)) is None:
+            return None
+        return picture_of(corpus, shard, page, _PICTURE_BYTES)
+
+    return picture
+
+
+def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
+    say(out, f"{shard}: {visible(names[0])} and {visible(names[1])}", "bold")
+    for upgrade in upgrades:
+        why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
+        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
+    kinds = ", ".join(f"{found.kinds[kind]} {kind}" for kind in ("added", "removed", "moved", "relabelled"))
+    say(
+        out,
+        f"{len(found.changed)} of {counted(found.pages, 'page')} {'differs' if len(found.changed) == 1 else 'differ'}",
+    )
+    say(out, f"regions   {kinds}, {found.kinds['text']} with changed text")
+    say(out, f"text      {_harm(found.damage)}")
+    labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
+    say(out, f"labels    {labels or 'as many of each as before'}")
+    for asset, change in found.vectors.items():
+        lowest = "".join(f", lowest {cosine:.4f} {visible(row_id)}" for cosine, row_id in change.lowest[:1])
+        line = change.problem or f"cosine {change.mean:.4f} on average over {change.compared}{lowest}"
+        say(out, f"{asset}  {line}")
+    if found.changed:
+        out.print()
+        _show_pages(found, out)
+
+
+def _harm(damage: "Damage") -> str:
+    named = {
+        "characters lost": damage.lost,
+        "changed": damage.changed,
+        "added": damage.added,
+        "numbers": damage.numbers,
+    }
+    return ", ".join(f"{count:,} {name}" for name, count in named.items())
+
+
+def _show_pages(found: "ShardDiff", out: Console) -> None:
+    rows: list[list[str | Text]] = []
+    for page in found.changed[:_LISTED]:
+        harm = page.damage
+        counts = (f"{number:,}" for number in (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
+        regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
+        rows.append([visible(page.page_id), *counts, regions, Text(_ends(page), "red")])
+    figures = right("damage", "lost", "changed", "added", "numbers", "regions")
+    print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
+    if len(found.changed) > _LISTED:
+        say(out, f"{len(found.changed) - _LISTED} more")
+
+
+def _ends(page: "PageDiff") -> str:
+    return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
+
+
+def _region(region: "ReadRegion | None") -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
+def _as_json(found: "ShardDiff") -> dict[str, Any]:
+    def scored(damage: "Damage") -> dict[str, int]:
+        return {"score": damage.score, **asdict(damage)}
+
+    return {
+        "pages": found.pages,
+        "kinds": dict(found.kinds),
+        "damage": scored(found.damage),
+        "labels": {label: {"old": old, "new": new} for label, (old, new) in found.labels.items()},
+        "vectors": {asset: asdict(change) for asset, change in found.vectors.items()},
+        "changed": [
+            {
+                "page_id": page.page_id,
+                "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
+                "damage": scored(page.damage),
+                "regions": {"old": len(page.old), "new": len(page.new)},
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": scored(change.damage),
+                    }
+                    for change in page.changes
+                ],
+            }
+            for page in found.changed
+        ],
+    }

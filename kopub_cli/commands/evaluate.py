@@ -1,0 +1,141 @@
+"""`kopub evaluate`: how well profiles read pages with known answers."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from kopub_cli.display.console import print_json, say, table_console
+from kopub_cli.local_path import local_path
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
+from resources.printable import counted
+
+if TYPE_CHECKING:
+    from kopub_assets.evaluations.running import Evaluated
+    from resources.config.settings import Settings
+    from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers
+
+
+def evaluate(
+    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` names them all.")],
+    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Where its data lies.")] = Path(),
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option(help="A profile to read with; several are compared. KOPUB_PROFILE by default.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FOLDER", help="Write what was read as the official scripts take it."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: the worst pages, gold and reading."),
+    ] = None,
+    pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Read BENCHMARK with a profile and score it against its known answers.
+
+    The pages are read by the same assets as a corpus, in a home of their own
+    below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
+    nothing, and a new scorer scores what was read before.
+    """
+    if benchmark == "list":
+        return _list(as_json)
+    from kopub_cli.display.evaluation_report import as_json_values, show
+    from resources.evaluation.runs.home import EvaluationRequest
+
+    out = Console(stderr=as_json)
+    asked = EvaluationRequest(benchmark, folder, limit)
+    chosen = _profiles(profile or [])
+    with _told_when_stopped():
+        known, evaluated = _evaluated(asked, chosen, out)
+    if predictions is not None:
+        _write_predictions(predictions, asked, evaluated, out)
+    if html is not None:
+        from kopub_cli.display.evaluation_page import write_page
+
+        write_page(html, known, evaluated, pages)
+        say(out, f"wrote {html}")
+    if as_json:
+        print_json(as_json_values(asked, known, evaluated))
+    else:
+        show(known, evaluated, table_console())
+
+
+def _list(as_json: bool) -> None:
+    from resources.evaluation.scoring import ADAPTERS
+
+    if as_json:
+        print_json([{"benchmark": name, "says": adapter.says} for name, adapter in ADAPTERS.items()])
+        return
+    out = table_console()
+    for name, adapter in ADAPTERS.items():
+        say(out, f"{name:<14}{adapter.says}", indent=14)
+
+
+def _profiles(names: Sequence[str]) -> "list[Settings]":
+    """The settings of each profile, which must have names of their own: tables lie in a folder of that name."""
+    from resources.config.profile_files import find_profile
+    from resources.config.settings import load_settings, read_settings
+    from resources.weights.fetch import require_ready
+
+    for name in names:
+        find_profile(name, "--profile ")
+    chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
+    seen: set[str] = set()
+    for settings in chosen:
+        if settings.profile_name in seen:
+            raise ConfigError(f"two profiles are called {settings.profile_name}: rename one of their files")
+        seen.add(settings.profile_name)
+        require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
+    return chosen
+
+
+def _evaluated(
+    asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
+) -> "tuple[KnownAnswers, list[Evaluated]]":
+    from kopub_assets.build import build_assets
+    from kopub_assets.evaluations.running import evaluate as read_and_score
+    from kopub_assets.evaluations.running import prepared, settings_in
+    from kopub_cli.display.evaluation_report import reading
+
+    with out.status(f"{asked.benchmark} of {asked.folder}") as status:
+        known = prepared(asked, chosen[0].home, status.update)
+    evaluated = []
+    for settings in chosen:
+        moved = settings_in(settings, asked)
+        with reading(moved, out):
+            evaluated.append(read_and_score(moved, build_assets))
+    return known, evaluated
+
+
+def _write_predictions(
+    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluated]", out: Console
+) -> None:
+    """Of several profiles each has a folder of its own."""
+    from resources.evaluation.runs.home import first_by_hash
+    from resources.evaluation.runs.measuring import readings, write_predictions
+    from resources.evaluation.scoring import load
+
+    taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
+    for each in evaluated:
+        place = folder / each.profile if len(evaluated) > 1 else folder
+        found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
+        count = write_predictions(place, taken, found)
+        say(out, f"wrote {counted(count, 'file')} to {place}")
+
+
+@contextmanager
+def _told_when_stopped() -> Iterator[None]:
+    """Ctrl-C ends a run as it ends a command: what is finished is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(STOPPED_BY_HAND) from None
+    except RecursionError as error:  # a library's parser on a benchmark that is nested without end
+        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None

@@ -1,0 +1,122 @@
+"""`kopub export`: everything as plain files, or its documents as markdown or DoclingDocuments."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kopub_cli.display.console import tell
+from kopub_cli.indexed_corpus import open_settings, require_indexed
+from resources.config.places import store_url
+from resources.errors import ConfigError
+from resources.printable import counted
+from resources.urls import is_url
+
+if TYPE_CHECKING:
+    from resources.config.settings import Settings
+    from resources.documents.export import DocumentExport
+    from resources.documents.markdown import MarkdownOptions
+    from resources.release.base import OpenImages
+
+
+def export(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder or URL, or that of an earlier export.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="One markdown file a document, with pictures.")] = False,
+    docling: Annotated[bool, typer.Option("--docling", help="One DoclingDocument a document, with pictures.")] = False,
+    page_marks: Annotated[
+        bool, typer.Option("--page-marks", help="With --markdown: a visible line where a page begins.")
+    ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="With --markdown: what a model noted on figures and tables, below them.")
+    ] = False,
+    page_images: Annotated[bool, typer.Option("--page-images", help="The pictures of whole pages too.")] = False,
+) -> None:
+    """Write everything as JSON lines, NumPy arrays and picture files; or the documents, as markdown or for docling."""
+    for option, given in (("--page-marks", page_marks), ("--notes", notes)):
+        if given and not markdown:
+            raise ConfigError(f"{option} is for markdown: add --markdown")
+    settings = open_settings()
+    images = _page_images(settings) if page_images else None
+    formats = [name for name, wanted in (("markdown", markdown), ("docling", docling)) if wanted]
+    if formats:
+        from resources.documents.export import MARKER as OF_DOCUMENTS
+        from resources.documents.markdown import MarkdownOptions
+
+        with _made(folder, OF_DOCUMENTS) as out:
+            documents = _documents(settings, out, formats, images, MarkdownOptions(page_marks, notes))
+        _say(_shown(folder), documents)
+        return
+    from kopub_assets.graph import GRAPH
+    from resources.release.base import ASSETS
+    from resources.release.export import MARKER as OF_TABLES
+    from resources.release.export import export as export_tables
+    from resources.store.corpus_tables import FIGURE_TABLES
+
+    keys = settings.corpus.manifest.keys
+    wanted = [table.name for table in FIGURE_TABLES if table.name in GRAPH.on(settings.resources).names]
+    figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
+    require_indexed(settings, [*ASSETS, *figures])
+    with _made(folder, OF_TABLES) as out:
+        done = export_tables(settings.store, keys, out, figures, images)
+    vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
+    tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")
+
+
+@contextmanager
+def _made(folder: str, marker: str) -> Iterator[Path]:
+    """The folder to write into: `folder` itself, or one that is uploaded in the end. Raises `ConfigError`."""
+    if not is_url(folder):
+        yield Path(folder)
+        return
+    from resources.store.objects import uploaded
+
+    try:
+        place = store_url(folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if is_url(place):
+        with uploaded(place, marker) as out:
+            yield out
+    else:
+        yield Path(place)
+
+
+def _shown(folder: str) -> str:
+    return folder if is_url(folder) else str(Path(folder).resolve())
+
+
+def _page_images(settings: "Settings") -> "OpenImages":
+    """Opens the pictures of the pages of a shard."""
+    from resources.release.base import page_images
+    from resources.store.corpus_tables import TABLES
+
+    return lambda shard: page_images(settings.corpus, shard, settings.store.read(TABLES.pages.name, shard), True)
+
+
+def _documents(
+    settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
+) -> "DocumentExport":
+    from resources.documents.export import write_documents
+    from resources.figures.notes import sound_notes
+    from resources.store.corpus_tables import TABLES
+
+    require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
+    store, keys = settings.store, settings.corpus.manifest.keys
+    return write_documents(store, keys, folder, formats, sound_notes(store, keys), images, markdown)
+
+
+def _say(folder: str, done: "DocumentExport") -> None:
+    """What was written; pages and regions add up."""
+    states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
+    regions = done.regions
+    whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""
+    documents, pages = counted(done.documents, "document"), counted(done.pages.total(), "page")
+    tell(f"{folder}: {documents} of {pages} ({states}), {counted(done.pictures, 'picture')}{whole}")
+    tell(
+        f"{counted(regions.total(), 'region')}: {regions['placed']:,} in the text, {regions['furniture']:,} running "
+        f"heads and page numbers left out, {regions['empty']:,} without text, {regions['lost']:,} could not be read"
+    )
+    joined = counted(done.joined, "paragraph or table", "paragraphs and tables")
+    tell(f"{joined} joined over pages, {counted(done.tied, 'note')} tied")

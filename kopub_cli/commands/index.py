@@ -1,0 +1,160 @@
+"""`kopub index` and `kopub shards`: what the corpus is, and the partitions that it makes."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kopub_cli.display.console import print_json, tell
+from kopub_cli.local_path import local_path
+from kopub_cli.profile_option import with_profile
+from resources.errors import ConfigError, SourceError
+from resources.pages.places.corpus_place import CorpusPlace
+from resources.printable import counted
+
+if TYPE_CHECKING:
+    from resources.pages.indexing import Others
+    from resources.pages.manifest import Manifest
+
+SOURCE_HELP = "Folder or URL of PDFs, images and HWP, or of Arrow or Parquet shards; one such file; a Hub dataset id."
+Dpi = Annotated[
+    int | None, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at; as before, or else 300.")
+]
+Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources that the corpus has.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Make SOURCE the corpus, in place of the sources it has.")]
+Home = Annotated[
+    Path | None, typer.Option(parser=local_path, metavar="DIR", help="Work in this home instead of $KOPUB_HOME.")
+]
+
+
+def index(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)],
+    add: Add = False,
+    replace: Replace = False,
+    home: Home = None,
+    dpi: Dpi = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; what is done goes to standard error.")
+    ] = False,
+) -> None:
+    """Make SOURCE a source of the corpus: write its index into the home, and pages of documents beside it.
+
+    One that is in the corpus is indexed again. `kopub sources` lists them.
+    """
+    from resources.config.located import locate
+
+    use_home(home)
+    located = locate(os.environ)
+    say = _to_stderr if as_json else tell
+    manifest = index_source(source, located.corpus, dpi, add, replace, say)
+    if as_json:
+        places = {"home": str(located.home), "index": str(located.corpus)}
+        print_json({**places, **_described(manifest), "next": with_profile("kopub run")})
+    else:
+        tell(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
+
+
+def use_home(home: Path | None) -> None:
+    """Let the rest of the command work in a home that a person names."""
+    if home is not None:
+        os.environ["KOPUB_HOME"] = str(home.expanduser().absolute())
+
+
+def _described(manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "source": manifest.location,
+        "sources": [source.name for source in manifest.sources],
+        "shards": [
+            {"key": shard.key, "file": shard.file, "pages": shard.rows, "source": shard.source}
+            for shard in manifest.shards
+        ],
+        "pages": manifest.rows,
+        "queries": manifest.queries.rows if manifest.queries else 0,
+    }
+
+
+def _to_stderr(line: str) -> None:
+    tell(line, err=True)
+
+
+def index_source(
+    source: str,
+    corpus: CorpusPlace,
+    dpi: int | None = None,
+    add: bool = False,
+    replace: bool = False,
+    say: Callable[[str], Any] = tell,
+    max_pages: int | None = None,
+) -> "Manifest":
+    """Index `source` at the place of `corpus`, and `say` so; at a terminal, ask what becomes of other sources there.
+
+    Raises `SourceError`, `StoreError`.
+    """
+    from resources.config.places import store_url
+    from resources.pages import indexing
+    from resources.urls import is_url
+
+    if not source.strip():
+        raise SourceError("the source is empty: name a folder, a file, a URL or a Hub dataset")
+    try:
+        source = store_url(source) if is_url(source) else source
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+    manifest = indexing.index(source, corpus, say, dpi, _chosen(source, corpus, add, replace), max_pages)
+    say(f"{corpus}: {_summary(manifest)}")
+    return manifest
+
+
+def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Others":
+    """What becomes of the sources that the corpus has, by the options or a person's answer. Raises `ConfigError`."""
+    from resources.pages.indexing import Others, other_sources
+
+    if add and replace:
+        raise ConfigError("--add and --replace exclude each other")
+    if add or replace:
+        return Others.ADD if add else Others.REPLACE
+    others = other_sources(source, corpus)
+    if not (others and _at_terminal()):
+        return Others.REFUSE
+    tell(f"The corpus has {others}.")
+    answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
+    chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
+    if chosen is None:
+        tell("Nothing was changed; --home DIR works in another home.")
+        raise typer.Exit(1)
+    return chosen
+
+
+def _at_terminal() -> bool:
+    """Whether there is a person to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _summary(manifest: "Manifest") -> str:
+    """What the corpus holds, in a line."""
+    documents = [source.documents for source in manifest.sources if source.documents is not None]
+    known = len(documents) == len(manifest.sources)
+    parts = [counted(manifest.rows, "page") + (f" in {counted(sum(documents), 'document')}" if known else "")]
+    if len(manifest.sources) > 1:
+        parts.append(f"{len(manifest.sources)} sources")
+    if manifest.queries:
+        parts.append(counted(manifest.queries.rows, "query", "queries"))
+    return ", ".join(parts)
+
+
+def shards(
+    as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: their files and pages too.")] = False,
+) -> None:
+    """Name the shards of the corpus."""
+    from resources.config.located import locate
+
+    manifest = locate(os.environ).manifest
+    keys = manifest.keys
+    if as_json:
+        print_json(_described(manifest))
+        return
+    typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))

@@ -1,0 +1,80 @@
+"""`kopub serve`: the model servers that run on this machine."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Column
+
+from kopub_cli.display.console import print_json, print_table, say, table_console, tell
+from kopub_cli.profile_option import ProfileCommand, ProfileGroup
+from resources.errors import EngineError
+from resources.printable import counted
+from resources.vllm.running_servers import RunningServer, servers
+from resources.vllm.running_servers import stop as stop_server
+
+app = typer.Typer(cls=ProfileGroup, no_args_is_help=True, help="The model servers that run on this machine.")
+
+
+@app.command(cls=ProfileCommand)
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
+) -> None:
+    """List the servers, who uses them, and when they will be stopped."""
+    out, running = table_console(), servers()
+    if as_json:
+        print_json([_values(server) for server in running])
+        return
+    if not running:
+        say(out, "No model server runs; the next run that needs one starts it.")
+        return
+    columns = [Column(name) for name in ("server", "model", "state", "GPU", "used by", "log")]
+    print_table(out, columns, map(_cells, running))
+
+
+@app.command(cls=ProfileCommand)
+def stop(
+    server: Annotated[
+        str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also a server that is in use.")] = False,
+) -> None:
+    """Stop servers now instead of when their idle time is over."""
+    chosen = [running for running in servers() if running.key.startswith(server)]
+    if server and not chosen:
+        raise EngineError(f"no server {server} runs; see `kopub serve status`")
+    if not chosen:
+        tell("No model server runs.")
+    for running in chosen:
+        stop_server(running, force)
+        tell(f"stopped {running.key[:6]} {running.specification.model}")
+
+
+def _cells(server: RunningServer) -> list[str]:
+    return [
+        server.key[:6],
+        server.specification.model,
+        _condition(server),
+        ", ".join(server.specification.gpus) or "none",
+        ", ".join(map(str, server.users)) or "nobody",
+        "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
+    ]
+
+
+def _values(server: RunningServer) -> dict[str, Any]:
+    logs = [str(server.folder.log(index)) for index in range(server.specification.replicas)]
+    return {
+        "server": server.key[:6],
+        "model": server.specification.model,
+        "state": server.state.phase,
+        "idle_seconds_left": server.idle_left,
+        "restarts": len(server.state.restarts),
+        "gpus": list(server.specification.gpus),
+        "used_by": [str(user) for user in server.users],
+        "logs": logs,
+    }
+
+
+def _condition(server: RunningServer) -> str:
+    left = server.idle_left
+    restarts = f", {counted(len(server.state.restarts), 'restart')}" if server.state.restarts else ""
+    return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"

@@ -1,0 +1,343 @@
+"""`kopub status`: what was made of the indexed corpus, what is stale or missing, and the command that goes on."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from kopub_cli.display.console import count, plain_reason, print_json, print_table, right, say, table_console
+from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
+from kopub_cli.profile_option import with_profile
+from resources.printable import counted, visible
+from resources.states import FINAL, LOST, State, count_states
+
+if TYPE_CHECKING:
+    from kopub_assets.upgrades.stale_scan import Survey
+    from resources.config.settings import Settings
+    from resources.store.records.ledger import LastRun
+    from resources.store.shard_store import ShardStore
+    from resources.store.table_source import IsOfCorpus
+
+_LISTED = 20
+"""Lost pages on a terminal; the tables have them all."""
+_HOW = ("missing", "stale")
+"""How a table stands that is to be made."""
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show what was made, from which corpus, where it lies, and what to run next."""
+    settings = open_settings()
+    if as_json:
+        print_json(status_values(settings))
+    else:
+        show_status(settings, table_console())
+
+
+def status_values(settings: "Settings") -> dict[str, Any]:
+    """What `show_status` prints, as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
+    from kopub_cli.display.score_lines import reading_values, retrieval_values
+
+    found = _Found.of(settings)
+    store = settings.store
+    todo = _counts_to_do(found.assets)
+    return {
+        "profile": settings.profile_name,
+        "corpus": settings.corpus.manifest.location,
+        "tables": store.url,
+        "release": str(settings.release.folder),
+        "release_differs": found.release_differs,
+        "files_differ": found.files_differ,
+        "shards": len(settings.corpus.manifest.keys),
+        "assets": [each.values(found.last) for each in found.assets],
+        "lost": _pages_in(store, found.assets, LOST),
+        "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
+        "unfinished": list(map(asdict, found.unfinished)),
+        "retrieval": retrieval_values(settings, found.is_of_corpus),
+        "reading": reading_values(settings, found.is_of_corpus),
+        "last_run": found.last
+        and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
+        "to_do": todo,
+        "next": with_profile(COMMAND) if any(todo.values()) else None,
+    }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is of the indexed corpus: the tables by asset, what a run left unfinished, and the last run."""
+
+    assets: "Sequence[_AssetStatus]"
+    unfinished: "Sequence[_Unfinished]"
+    last: "LastRun | None"
+    is_of_corpus: "IsOfCorpus"
+    release_differs: Sequence[str]
+    """How the release folder differs from what was released."""
+    files_differ: Sequence[str]
+    """How the files of the corpus differ from those that were indexed."""
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "_Found":
+        from kopub_assets.upgrades.stale_scan import survey
+        from resources.pages.page_reader import changed_files
+        from resources.store.footer_cache import FooterCache
+        from resources.store.records import ledger
+
+        scan = survey(settings.resources, FooterCache(settings.store))
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
+        assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
+        unfinished = list(_unfinished(settings, scan, is_of_corpus))
+        worked_on = {each.asset: set(each.made) for each in assets}
+        for each in unfinished:
+            worked_on[each.asset].add(each.shard)
+        last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
+        files_differ = list(changed_files(settings.corpus.manifest))
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
+
+
+def show_status(settings: "Settings", out: Console) -> None:
+    """Print the tables of the indexed corpus, the rows that were lost, what is to be done, and where all lies."""
+    from kopub_cli.display.score_lines import reading_lines, retrieval_lines
+
+    found = _Found.of(settings)
+    store, assets, last = settings.store, found.assets, found.last
+    _show_table(settings, assets, out)
+    for line in (
+        *found.files_differ,
+        *_of_another_corpus(settings, assets),
+        *newer_lines(sum(each.newer for each in assets)),
+    ):
+        say(out, line, "yellow")
+    for pages, style, more in (
+        (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
+        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
+    ):
+        for page in pages[:_LISTED]:
+            say(out, visible(_lost_line(settings, page)), style)
+        if len(pages) > _LISTED:
+            say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
+    for each in found.unfinished:
+        counts = f"{each.finished:,} of {each.rows:,} rows"
+        say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
+    for lines, dropped in (
+        reading_lines(settings, found.is_of_corpus),
+        retrieval_lines(settings, found.is_of_corpus),
+    ):
+        for line in lines:
+            say(out, line, indent=9)
+        for line in dropped:
+            say(out, line, "red")
+    for line in (*_last_run(last), *_to_do(assets)):
+        say(out, line, indent=9)
+    say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
+    say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
+    say(out, f"release  {settings.release.folder}", indent=9)
+    for line in found.release_differs:
+        say(out, line, "yellow", indent=9)
+    out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
+
+
+def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
+    """A page that was lost, with its source where the corpus has several."""
+    manifest = settings.corpus.manifest
+    source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
+    where = "{page_id} {state} in {asset}, {shard}".format(**page)
+    return f"{where}{source}: {plain_reason(page['page_id'], page['reason'])}"
+
+
+@dataclass(frozen=True)
+class _AssetStatus:
+    """The tables of one asset by shard: those of the indexed corpus, how many are stale, those of another corpus."""
+
+    asset: str
+    made: Sequence[str]
+    stale: int
+    newer: int
+    missing: int
+    other: Sequence[str]
+    rows: int
+    states: Counter[str]
+
+    @classmethod
+    def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: "IsOfCorpus") -> "_AssetStatus":
+        from kopub_assets.upgrades.plan import Standing
+
+        shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
+        made = [shard for shard in shards if is_of_corpus(asset, shard)]
+        standings = [scan.standings[asset][shard] for shard in made]
+        states: Counter[str] = Counter()
+        for shard in made:
+            entry = scan.tables[asset][shard]
+            if entry.made_with:
+                states.update({State(state): count for state, count in entry.states.items()})
+            elif "state" in settings.store.columns(asset, shard):
+                states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
+        rows = sum(scan.tables[asset][shard].rows for shard in made)
+        other = sorted(set(shards) - set(made))
+        return cls(
+            asset=asset,
+            made=made,
+            stale=sum(not standing.stands for standing in standings),
+            newer=standings.count(Standing.NEWER),
+            missing=len(settings.corpus.manifest.keys) - len(made),
+            other=other,
+            rows=rows,
+            states=states,
+        )
+
+    def values(self, last: "LastRun | None") -> dict[str, Any]:
+        """As JSON values: tables by how they stand, rows by state, and what the last run computed."""
+        return {
+            "asset": self.asset,
+            "made": len(self.made),
+            "stale": self.stale,
+            "newer": self.newer,
+            "missing": self.missing,
+            "of_another_corpus": len(self.other),
+            "rows": self.rows,
+            "states": {state.value: self.states[state] for state in State} if self.states else None,
+            "computed": last.rows[self.asset] if last else None,
+        }
+
+
+def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
+    """How the release folder differs from what its tables list; nothing of one at a URL, or before the first."""
+    from resources.release.files import differences
+    from resources.store.corpus_tables import RELEASED_FILES
+
+    made = next((each.made for each in assets if each.asset == RELEASED_FILES.name), ())
+    if not made or settings.release.url is not None:
+        return
+    listed: dict[str, str] = {}
+    # Elsewhere each table would be a request.
+    for shard in made if settings.store.local else ():
+        rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
+        listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
+    yield from differences(settings.release.root, listed)
+
+
+def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:
+    """The tables and rows of every asset; a count that is 0 for all of them has no column."""
+    keys = settings.corpus.manifest.keys
+    pages = counted(settings.corpus.manifest.rows, "page")
+    title = f"{pages} in {counted(len(keys), 'shard')}, profile {settings.profile_name}"
+    counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
+    shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
+    rows = [
+        [
+            each.asset,
+            Text(f"{len(each.made)}/{len(keys)}", "yellow" if each.missing else ""),
+            f"{each.rows:,}",
+            *(
+                count(_count(each, name), style) if each.states or name == "stale" else ""
+                for name, style in shown.items()
+            ),
+        ]
+        for each in assets
+    ]
+    print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
+
+
+def _count(each: _AssetStatus, name: str) -> int:
+    return each.stale if name == "stale" else each.states[name]
+
+
+def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
+    other = sum(len(each.other) for each in assets)
+    if other:
+        yield (
+            f"{counted(other, 'table')} in the store {'is' if other == 1 else 'are'} of another corpus than "
+            f"{settings.corpus.manifest.location}: counted as missing, and replaced when made anew"
+        )
+
+
+def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
+    """The command that makes what is missing, stale or failed; or that there is nothing to do."""
+    counts = _counts_to_do(assets)
+    are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
+    todo = [says for how, says in are.items() if counts[how]]
+    if failed := counts["failed"]:
+        todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
+    if todo:
+        yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
+    else:
+        yield f"next     {_nothing(assets)}, and another run would compute nothing"
+
+
+def _nothing(assets: Sequence[_AssetStatus]) -> str:
+    """Why there is nothing to do; quarantined rows stay what they are until their files change."""
+    quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
+    lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
+    return f"nothing: every table is current{lost}"
+
+
+def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
+    return {
+        "missing": sum(each.missing for each in assets),
+        "stale": sum(each.stale for each in assets),
+        "failed": sum(each.states[State.FAILED] for each in assets),
+    }
+
+
+def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
+    """Every page in one of the states, where it got there first."""
+    pages: dict[str, dict[str, Any]] = {}
+    for each in assets:
+        if not any(each.states[state] for state in states):
+            continue
+        for shard in each.made:
+            if "page_id" in store.columns(each.asset, shard):
+                for row in store.read(each.asset, shard, ["page_id", "state", "reason"]).to_pylist():
+                    if row["state"] in states:
+                        pages.setdefault(row["page_id"], {**row, "asset": each.asset, "shard": shard})
+    return list(pages.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """A shard of which a run that was stopped, or still goes on, has finished rows."""
+
+    asset: str
+    shard: str
+    finished: int
+    rows: int
+
+
+def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_Unfinished]:
+    from resources.store.corpus_tables import TABLES
+    from resources.store.table_store import JOURNAL
+
+    store = settings.store
+    begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
+    for asset in scan.standings:
+        for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
+            ids = _ids(settings, asset, shard, is_of_corpus)
+            finished: set[str] = set()
+            for part in store.parts(JOURNAL, asset, shard).read():
+                column = "query_id" if asset == TABLES.query_vectors.name else "page_id"
+                rows = zip(part[column].to_pylist(), part["state"].to_pylist(), strict=True)
+                finished |= {row_id for row_id, state in rows if state in FINAL and row_id in ids}
+            if finished:
+                yield _Unfinished(asset, shard, len(finished), len(ids))
+
+
+def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
+    """The ids that the indexed corpus has in a shard, as far as they are known without reading its pages."""
+    from resources.store.corpus_tables import TABLES
+
+    if asset == TABLES.query_vectors.name:
+        return {query.query_id for query in settings.corpus.queries(shard)}
+    if is_of_corpus(TABLES.pages.name, shard):
+        return set(settings.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
+    return set()
+
+
+def _last_run(last: "LastRun | None") -> Iterator[str]:
+    if last:
+        rows = sum(last.rows.values())
+        yield f"last run {last.run_id[:8]} computed {rows:,} rows and ended {last.ended:%Y-%m-%d %H:%M} UTC"

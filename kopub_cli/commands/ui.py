@@ -1,0 +1,140 @@
+"""`kopub ui`: Dagster's UI with its daemon and code server, on this machine alone unless somebody asks for more."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from resources.errors import ConfigError, KopubError
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+_HERE = "127.0.0.1"
+_QUIET = "ignore:Function"
+"""Dagster warns of its own deprecated functions in each of its processes."""
+_END_SECONDS = 60
+"""For the daemon to end by itself."""
+
+
+def ui(
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = 3000,
+    host: Annotated[str, typer.Option(help="Address to listen at. Dagster asks nobody for a password.")] = _HERE,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name by which browsers reach it besides localhost; more than once for more."),
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(help="Only the web server, for the code server that this workspace.yaml names."),
+    ] = None,
+) -> None:
+    """Look at the assets in Dagster's UI, and start runs, until Ctrl-C; schedules and backfills work meanwhile.
+
+    Pages of other web sites that are open in the browser are refused.
+    """
+    from kopub_cli.commands.browse import listening_at
+    from kopub_cli.dagster_home import instance_at, make_databases
+    from kopub_web.own_pages import LOOPBACK
+    from resources.config.settings import load_settings
+
+    names = allow_host or []
+    if host not in LOOPBACK and not names:
+        raise ConfigError(
+            f"--host {host}: name the hosts by which browsers reach it, as --allow-host {socket.gethostname()}"
+        )
+    if workspace is not None and not workspace.is_file():
+        raise ConfigError(f"--workspace {workspace}: there is no such file")
+    home = load_settings().home
+    os.environ.setdefault("PYTHONWARNINGS", _QUIET)
+    warnings.filterwarnings("ignore", "Function")
+    with ExitStack() as stack:
+        listening = stack.enter_context(listening_at(host, port))
+        instance = stack.enter_context(instance_at(home))
+        make_databases(Path(instance.root_directory))
+        if workspace is None:
+            workspace = stack.enter_context(_code_server(instance))
+            daemon = stack.enter_context(_daemon(workspace))
+        else:
+            daemon = None
+        # Before Dagster has looked at the code: a browser that comes now waits.
+        typer.echo(f"http://{host}:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+        _serve(instance, workspace, listening, names, daemon)
+
+
+@contextmanager
+def _code_server(instance: "dg.DagsterInstance") -> Iterator[Path]:
+    """Load the definitions in a process that can load them again; yield the workspace that names it."""
+    import yaml
+    from dagster._cli.proxy_server_manager import ProxyServerManager
+    from dagster._core.workspace.load_target import ModuleTarget
+
+    from resources.config.places import ROOT
+
+    target = ModuleTarget("definitions", None, str(ROOT), "kopub")
+    with ProxyServerManager(instance, target, "warning") as servers, tempfile.TemporaryDirectory() as folder:
+        workspace = Path(folder, "workspace.yaml")
+        workspace.write_text(yaml.safe_dump({"load_from": servers.get_code_server_specs()}))
+        yield workspace
+
+
+@contextmanager
+def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run Dagster's daemon, which starts queued runs, backfills and the nightly upgrades."""
+    from dagster_shared.ipc import get_ipc_shutdown_pipe, open_ipc_subprocess, send_ipc_shutdown_message
+
+    heard, said = get_ipc_shutdown_pipe()
+    # What it does at each tick stands in the UI.
+    command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", "warning"]
+    process = open_ipc_subprocess([*command, "--shutdown-pipe", str(heard)], pass_fds=[heard])
+    try:
+        yield process
+    finally:
+        with suppress(OSError):
+            send_ipc_shutdown_message(said)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _serve(
+    instance: "dg.DagsterInstance",
+    workspace: Path,
+    listening: socket.socket,
+    names: list[str],
+    daemon: "subprocess.Popen[bytes] | None",
+) -> None:
+    """Answer until Ctrl-C. Raises `KopubError` when the daemon ends before."""
+    import uvicorn
+    from dagster._core.workspace.context import WorkspaceProcessContext
+    from dagster._core.workspace.load_target import WorkspaceFileTarget
+    from dagster_webserver.app import create_app_from_workspace_process_context
+    from dagster_webserver.version import __version__
+
+    from kopub_web.own_pages import OwnPagesOnly
+
+    instance.optimize_for_webserver(15_000, 3600, 20)
+    with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(workspace)]), __version__) as context:
+        app = OwnPagesOnly(create_app_from_workspace_process_context(context), names)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+
+        def end_with_daemon() -> None:
+            if daemon is not None:
+                daemon.wait()
+                server.should_exit = True
+
+        threading.Thread(target=end_with_daemon, daemon=True).start()
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+    if daemon is not None and daemon.poll():
+        raise KopubError(f"Dagster's daemon ended with status {daemon.returncode}; what it said stands above")

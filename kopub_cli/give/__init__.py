@@ -1,1 +1,0 @@
-"""Commands that give away what was made."""

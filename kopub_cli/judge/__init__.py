@@ -1,1 +1,0 @@
-"""Commands that judge what was read, and compare it."""

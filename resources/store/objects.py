@@ -1,0 +1,338 @@
+"""Whole files of a file system by their paths, local or of an object store."""
+
+import io
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import fsspec
+import fsspec.config
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from resources.errors import StoreError
+from resources.parallel import bounded_map
+from resources.store.faults import is_taken, retry, translate_errors
+
+AT_ONCE = 2**18
+"""Bytes at the end of a file that come in one request: a small table, or the footer of a large one."""
+_AHEAD = 2**16
+"""Bytes that a request brings at least."""
+
+
+class ObjectFile(io.RawIOBase):
+    """`size` bytes that `fetch` brings, from one position up to another.
+
+    The last ones are `known`.
+    """
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
+        super().__init__()
+        self._size, self._fetch, self._end = size, fetch, known
+        self._at = self._begins = 0
+        self._known = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        if self._at >= end:
+            return b""
+        known_from = self._size - len(self._end)
+        if self._at >= known_from:
+            found = self._end[self._at - known_from : end - known_from]
+        else:
+            if not self._begins <= self._at <= end <= self._begins + len(self._known):
+                self._begins = self._at
+                self._known = self._fetch(self._at, min(max(end, self._at + _AHEAD), self._size))
+            found = self._known[self._at - self._begins : end - self._begins]
+        self._at += len(found)
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
+
+_S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
+"""Settings of botocore, where fsspec's configuration says nothing else.
+
+Whoever asks here asks again: a client that did so too would not tell for half an hour that a storage takes requests and
+answers none."""
+_SLOWEST = 128 * 1024
+"""Bytes a second of a line over which a table is still written."""
+
+_MOST_ENDS = 64
+"""Ends of files that are kept at once: the tables of a few shards."""
+
+DAMAGED = ".damaged"
+"""Ends the names of files that are not used any more."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _End:
+    """The last `AT_ONCE` bytes of an object, or all of a smaller one, and the bytes of all of it."""
+
+    content: bytes
+    size: int
+
+
+_fetched: ContextVar[dict[str, _End] | None] = ContextVar("fetched", default=None)
+"""Ends of files by their paths, where they are fetched once."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def fetched_once() -> Iterator[None]:
+    """Let the end of each object be fetched once, however often this thread reads it."""
+    token = _fetched.set({})
+    try:
+        yield
+    finally:
+        _fetched.reset(token)
+
+
+class Objects:
+    """The files of an fsspec file system.
+
+    Those of a network are asked for until they come, for as long as helps. Every method raises `StoreError` when the
+    storage cannot be reached, and `FileNotFoundError` where it says so.
+    """
+
+    def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
+        self.fs = fs
+
+    @classmethod
+    def at(cls, url: str) -> tuple["Objects", str]:
+        """Return the files below a folder or URL, and its path among them.
+
+        Nothing is remembered of what was listed.
+        """
+        fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
+        return cls(fs), root.rstrip("/")
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self.fs, LocalFileSystem)
+
+    def get(self, path: str) -> bytes:
+        """Raises `FileNotFoundError`."""
+        # With a start, s3fs asks for no size first.
+        return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
+
+    def put(self, path: str, content: bytes, patience: float | None = None) -> None:
+        (_fetched.get() or {}).pop(path, None)
+        self._call(path, "written", lambda: self._write(path, content), patience)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write a file that is not there yet; whether this call did.
+
+        Of many that try at once one does. `content` tells whoever writes it from all others: an answer that was lost on
+        the way is found out by it.
+        """
+
+        def attempt() -> bool:
+            try:
+                self._write(path, content, mode="create")
+            except OSError as error:
+                # What is there says who wrote it: an answer may have been lost on the way.
+                try:
+                    return self.fs.cat_file(path, start=0) == content
+                except FileNotFoundError:
+                    if is_taken(error):
+                        return False  # it was there a moment ago
+                    raise error from error.__cause__
+            return True
+
+        return self._call(path, "written", attempt)
+
+    def remove(self, path: str) -> None:
+        """Raises `FileNotFoundError` on a local disk alone."""
+        self._call(path, "removed", lambda: self.fs.rm_file(path))
+
+    def set_aside(self, path: str, why: object) -> None:
+        """Rename a damaged file that only saves work, and log it: whoever needs it does the work again."""
+        damaged = f"{path}{DAMAGED}"
+        try:
+            self._call(path, "moved", lambda: self.fs.mv(path, damaged))
+        except (OSError, StoreError) as error:
+            damaged = f"it cannot be renamed ({error})"
+        _log.warning("%s is damaged (%s) and not used: %s", path, why, damaged)
+
+    def remove_all(self, paths: list[str]) -> None:
+        """Remove files of an object store, as many as it takes in one request."""
+        if paths:
+            self._call(paths[0], "removed", lambda: self.fs.rm(paths))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder of a local disk. Raises `FileNotFoundError`."""
+        self.fs.rm(folder, recursive=True)
+
+    def listed(self, folder: str) -> list[dict[str, Any]]:
+        """Return what lies in a folder, with what the storage says of each.
+
+        Nothing where there is no folder.
+        """
+        if not self.local:
+            return self._below(folder, "/")
+        try:
+            return self.fs.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
+
+    def below(self, folder: str) -> list[str]:
+        """Return the paths of all files below a folder; none where there is no folder."""
+        if self.local:
+            return list(self.fs.find(folder))
+        return [each["name"] for each in self._below(folder, "/")]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the bytes of all files below a folder of an object store, by path.
+
+        Nothing where there is no folder.
+        """
+        return {each["name"]: each["size"] for each in self._below(folder, "/")}
+
+    def modified(self, path: str) -> datetime:
+        """When a file was written. Raises `FileNotFoundError`."""
+        return self._call(path, "read", lambda: self.fs.modified(path))
+
+    def has(self, path: str) -> bool:
+        if self.local:
+            return bool(self.fs.exists(path))
+        # For what is not there s3fs would ask twice: whether it is a file, and whether it is a folder.
+        return any(each["name"] == path for each in self._below(path, ""))
+
+    def whole(self, path: str) -> bytes:
+        """Return all bytes of an object, in one request whatever its size. Raises `FileNotFoundError`."""
+        ends = self._ends()
+        if path in ends and ends[path].size == len(ends[path].content):
+            return ends[path].content
+        content = self.get(path)
+        _remember(ends, path, _End(content[-AT_ONCE:], len(content)))
+        return content
+
+    def open(self, path: str) -> Any:
+        """Return a file to read from. Raises `FileNotFoundError`."""
+        if self.local:
+            return self.fs.open(path, "rb")
+        ends = self._ends()
+        if path not in ends:
+            content = self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=-AT_ONCE)))
+            is_all = len(content) < AT_ONCE
+            size = len(content) if is_all else self._call(path, "read", lambda: self.fs.info(path))["size"]
+            _remember(ends, path, _End(content, size))
+        end = ends[path]
+
+        def fetch(start: int, stop: int) -> bytes:
+            return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=start, end=stop)))
+
+        return ObjectFile(end.size, fetch, end.content)
+
+    def _write(self, path: str, content: bytes, **how: str) -> None:
+        """Raises `TimeoutError` where the storage takes too long.
+
+        aiohttp forgets its read timeout once it was told to continue, and waits for ever for a storage, or a proxy
+        before it, that says so and no more.
+        """
+        waits = _S3 | getattr(self.fs, "config_kwargs", {})
+        seconds = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
+        limit = {"timeout": seconds} if isinstance(self.fs, AsyncFileSystem) else {}
+        self.fs.pipe_file(path, content, **how, **limit)
+
+    def _ends(self) -> dict[str, _End]:
+        known = _fetched.get()
+        return {} if known is None else known
+
+    def _below(self, start: str, end: str) -> list[dict[str, Any]]:
+        """Return every object whose path begins with `start` and `end`, in one request for each thousand.
+
+        By the folder above: s3fs asks twice more for a folder that is not there.
+        """
+        above, _, name = start.rpartition("/")
+        try:
+            found = self._call(
+                start,
+                "listed",
+                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(above, prefix=name + end, detail=True)),
+            )
+        except FileNotFoundError:
+            return []
+        # Not every file system of fsspec minds the prefix.
+        return [each for path, each in found.items() if path.startswith(start + end)]
+
+    def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
+        if self.local:
+            return call()
+        with translate_errors(path, doing):
+            return retry(call, patience)
+
+
+def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
+    while len(ends) >= _MOST_ENDS:
+        del ends[next(iter(ends))]
+    ends[path] = end
+
+
+def _client(url: str) -> dict[str, Any]:
+    """Return how the client of a URL is to ask, where that is for us to say."""
+    if url.partition("://")[0] not in ("s3", "s3a"):
+        return {}
+    return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
+
+
+_AT_ONCE = 8
+_UNDER_WAY = b'{"complete": false}\n'
+
+
+@contextmanager
+def uploaded(url: str, marker: str) -> Iterator[Path]:
+    """A new folder to write into.
+
+    What is in it when the context ends without an error lies at `url` then. `marker` is the file by which the writer of
+    such folders knows them, and says when one is complete: it is the last that comes, and while others come it says
+    that they do. Raises `StoreError` when anything else lies at the URL, and when the storage does not answer.
+    """
+    objects, root = Objects.at(url.rstrip("/"))
+    before = _below(objects, root)
+    if before and marker not in before:
+        raise StoreError(f"{url} holds files that no such export wrote; name a new or empty place")
+    with tempfile.TemporaryDirectory(prefix="kopub-export-") as made:
+        folder = Path(made) / "out"
+        yield folder
+        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        objects.put(f"{root}/{marker}", _UNDER_WAY)
+
+        def send(name: str) -> None:
+            with translate_errors(f"{url}/{name}", "written"):
+                retry(lambda: objects.fs.put_file(str(folder / name), f"{root}/{name}"))
+
+        for _ in bounded_map(send, (name for name in files if name != marker), _AT_ONCE):
+            pass
+        objects.remove_all([f"{root}/{name}" for name in sorted(before - set(files) - {marker})])
+        objects.put(f"{root}/{marker}", (folder / marker).read_bytes())
+
+
+def _below(objects: Objects, root: str) -> set[str]:
+    return {path.removeprefix(f"{root}/") for path in objects.below(root)}
