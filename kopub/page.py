@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kopub.rows import Facts
     from kopub.sources.source import Source
     from resources.pages.origins import Origin
+    from resources.pages.upright.transform import PageTransform
 
 
 class Page:
@@ -163,6 +164,16 @@ class Page:
         """The page's encoded image, as the source holds it, proved by its SHA-256. Raises `SourceError`."""
         return self._source.image_bytes(self._place)
 
+    @cached_property
+    def upright(self) -> "PageTransform | None":
+        """What set the page upright before it was read; None for one that is as it came. Boxes count on the result."""
+        return self._source.upright(self._place)
+
+    @property
+    def upright_bytes(self) -> bytes:
+        """The encoded upright page, on which boxes count. Raises `SourceError` or `UndecodableImage`."""
+        return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
+
     @property
     def image(self) -> "Image.Image":
         """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
@@ -170,7 +181,13 @@ class Page:
 
         from resources.pages.pixels.images import decode
 
-        return Image.fromarray(decode(self.image_bytes))
+        return Image.fromarray(decode(self.upright_bytes))
+
+    def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
+        """Return the corners of a box of the upright page on the picture as it came, clockwise from its top left."""
+        x1, y1, x2, y2 = box
+        corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
+        return corners if self.upright is None else self.upright.to_original(corners)
 
     @cached_property
     def _facts(self) -> "Facts":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from kopub_assets.materialize.rows import RowSpec, page_rows
+from kopub_assets.materialize.rows import RowSpec, page_rows, picture_made_from
 from kopub_assets.materialize.vectors import VectorTable
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
@@ -25,12 +25,13 @@ class CorpusImageEmbeddings(VectorTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
-            yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
+            yield RowSpec.after(page, [self.own_recipe, *picture_made_from(page)], {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         with self.corpus.reader(shard) as source:
             for row in todo:
-                yield source.page(row.id, row.given["page_idx"], row.given["sha256"])
+                page = row.given
+                yield source.page(row.id, page["page_idx"], page["sha256"], page["upright"])
 
     def results(self, inputs: Iterator[Page]) -> Iterator[Embedding]:
         return self.engine.embed_images(inputs)

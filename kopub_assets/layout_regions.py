@@ -12,7 +12,7 @@ from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.checks import Check, without_regions
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.metadata.previews import first_page
-from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows
+from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows, picture_made_from
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
 from resources.layout.base import LayoutDetector
@@ -44,14 +44,16 @@ class LayoutRegions(EngineTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
-            yield RowSpec.after(page, [self.own_recipe, page["sha256"]], {"page_id": page["page_id"]}, page)
+            yield RowSpec.after(page, [self.own_recipe, *picture_made_from(page)], {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         batch = Batch(shard, len(todo))
         with self.corpus.reader(shard) as source:
 
             def read(row: RowSpec) -> Page:
-                return replace(source.page(row.id, row.given["page_idx"], row.given["sha256"]), batch=batch)
+                page = row.given
+                whole = source.page(row.id, page["page_idx"], page["sha256"], page["upright"])
+                return replace(whole, batch=batch)
 
             yield from ordered_map(read, todo, _READERS)
 

@@ -12,7 +12,7 @@ from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.metadata.previews import first_markdown
 from kopub_assets.materialize.row_table import RetryPartial
-from kopub_assets.materialize.rows import Row, RowSpec, page_rows, with_parent
+from kopub_assets.materialize.rows import Row, RowSpec, page_rows, picture_made_from, with_parent
 from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
 from kopub_assets.raw_pages import RawPages
 from resources.code_version import CodeVersion
@@ -36,9 +36,9 @@ _NOT_READ = "not_read"
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What is read of a page: its image, its regions, and its text layer where that is preferred."""
+    """What is read of a page: its row of `raw_pages`, its regions, and its text layer where that is preferred."""
 
-    sha256: str
+    page: Row
     regions: Sequence[Row]
     layer: str | None
 
@@ -84,9 +84,9 @@ class OcrResults(EngineTable):
             layer = page["text_layer_id"] if self._prefers_layers else None
             yield RowSpec.after(
                 layout,
-                [self.own_recipe, page["sha256"], boxes, *layer_made_from(layer)],
+                [self.own_recipe, *picture_made_from(page), boxes, *layer_made_from(layer)],
                 known,
-                _Given(page["sha256"], layout["regions"], layer),
+                _Given(page, layout["regions"], layer),
             )
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
@@ -96,7 +96,8 @@ class OcrResults(EngineTable):
         with self.corpus.reader(shard) as source:
             for row in todo:
                 regions = [_region(region) for region in row.given.regions]
-                page = source.page(row.id, row.known["page_idx"], row.given.sha256)
+                raw = row.given.page
+                page = source.page(row.id, raw["page_idx"], raw["sha256"], raw["upright"])
                 known = known_texts(regions, reread)
                 if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
                     yield self._with_layer(PageToRead(page, regions, known), layer)

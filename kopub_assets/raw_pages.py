@@ -1,10 +1,12 @@
-"""The pages of a shard as they came: identity, size, and whether their bytes can be used."""
+"""The pages of a shard as they came: identity, size, whether their bytes can be used, and what sets them upright."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import ClassVar
+from threading import BoundedSemaphore
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -16,6 +18,7 @@ from resources.errors import UndecodableImage
 from resources.pages.corpus import SourceRow
 from resources.pages.page_reader import PageReader, shard_source
 from resources.pages.pixels.images import inspect
+from resources.pages.upright.transform import find_transform
 from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
@@ -31,13 +34,31 @@ class RawPages(RowTable):
     The images stay in the source file, memory-mapped. A page whose id, row or bytes cannot be used
     is quarantined with the reason; one whose picture lost a part is `partial`, and the rest of it is read. One that
     could not be made of its document is failed until it is indexed again.
+
+    A page that is skewed, turned or photographed keeps what sets it upright, and has the upright page's width and
+    height. One with a text layer is as its document draws it.
     """
 
     table: ClassVar[Table] = TABLES.pages
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "raw_pages", {1: "the first release", 2: "a JPEG that its decoder calls damaged is partial"}
+        "raw_pages",
+        {
+            1: "the first release",
+            2: "a JPEG that its decoder calls damaged is partial",
+            3: "skewed, turned and photographed pages are set upright",
+        },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
+    needs: ClassVar[tuple[str, ...]] = ("layout",)
+
+    @property
+    def sets_upright(self) -> bool:
+        """Whether pages are set upright: a layout that is known beforehand counts on pages as they came."""
+        return self.corpus.upright and self.resources["layout"].takes_upright
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {} if self.sets_upright else {"corpus.upright": "pages are left as they came"}
 
     def source(self, shard: str) -> str:
         """The file of a shard as it was indexed."""
@@ -67,7 +88,9 @@ class RawPages(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
         with self.corpus.reader(shard) as source:
-            yield from bounded_map(partial(_inspected, source), todo, CHECKERS)
+            # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
+            work = partial(_inspected, source, BoundedSemaphore(CHECKERS), self.sets_upright)
+            yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
@@ -75,6 +98,7 @@ class RawPages(RowTable):
             "bytes": sum(filter(None, table["n_bytes"].to_pylist())),
             "formats": dict(formats.most_common()),
             "text_layers": table.num_rows - table["text_layer_id"].null_count,
+            "set_upright": table.num_rows - table["upright"].null_count,
         }
 
 
@@ -82,17 +106,25 @@ def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
 
 
-def _inspected(source: PageReader, page: RowSpec) -> tuple[str, Row]:
+def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> tuple[str, Row]:
+    page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
-        info = inspect(source.page(page.id, page.known["page_idx"], page.known["sha256"]).data)
+        with checking:
+            info = inspect(page.data)
     except UndecodableImage as error:
-        return page.id, {"state": error.state, "reason": str(error)}
+        return row.id, {"state": error.state, "reason": str(error)}
+    transform = None
+    if sets_upright and row.known["text_layer_id"] is None:
+        # A picture that cannot be decoded is told by the assets that look at it.
+        with suppress(UndecodableImage):
+            transform = find_transform(page.image)
     damage = info.damage and f"the image is damaged: {info.damage}"
     state = State.PARTIAL if damage else State.OK
-    return page.id, {
+    return row.id, {
         "format": info.format,
-        "width": info.width,
-        "height": info.height,
+        "width": info.width if transform is None else transform.width,
+        "height": info.height if transform is None else transform.height,
+        "upright": transform and transform.row(),
         "state": state,
         "reason": damage,
     }

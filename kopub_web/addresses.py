@@ -41,9 +41,9 @@ class Addresses:
     def versions(self, **asked: object) -> str:
         return _address("/versions", asked)
 
-    def picture(self, page_id: str, size: str, sha256: str | None = None) -> str:
-        """A page's picture; with the hash of its bytes, which then may be kept for ever."""
-        return _address("/picture", {"id": page_id, "size": size, "of": (sha256 or "")[:16]})
+    def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
+        """A page's picture; with its stamp, a browser may keep it for ever."""
+        return _address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
 
     def figure(self, page_id: str, region: int) -> str:
         """A region that is cut out of the picture of its page."""

@@ -15,7 +15,7 @@ from kopub_web.asked import LONGEST_QUERY, Asked, Shown
 from kopub_web.elements.markup import markdown as rendered
 from kopub_web.languages import language_of, texts
 from kopub_web.own_pages import LOOPBACK
-from kopub_web.pictures import FULL, SIDES, NoPicture, Picture
+from kopub_web.pictures import FULL, SIDES, NoPicture, Picture, picture_stamp
 from kopub_web.room import Room
 from kopub_web.views.documents import document, documents
 from kopub_web.views.evaluation import evaluation
@@ -93,15 +93,15 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
     def picture(asked: Asked) -> tuple[Picture, bool]:
         found, size = page_of(room, asked), asked.text("size")
         size = size if size in SIDES or size == FULL else "small"
-        made = room.pictures.page(f"{found.id} {found.sha256}", lambda: found.image_bytes, size)
-        return made, asked.text("of") == (found.sha256 or "")[:16] != ""
+        made = room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
+        return made, asked.text("of") == picture_stamp(found)[:16] != ""
 
     def figure(asked: Asked) -> tuple[Picture, bool]:
         found, number = page_of(room, asked), asked.number("region", 0)
         region = next((region for region in found.regions if region.index == number), None)
         if region is None:
             raise NoPicture(asked.t("message.nowhere"))
-        made = room.pictures.crop(f"{found.id} {found.sha256}", lambda: found.image_bytes, region.box)
+        made = room.pictures.crop(picture_stamp(found), lambda: found.upright_bytes, region.box)
         return made, False
 
     def pictured(make: Callable[[Asked], tuple[Picture, bool]]) -> Callable[["Request"], Any]:

@@ -1,5 +1,6 @@
 """Pictures of pages for a browser: scaled JPEGs of the source, made at the first request."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from resources.errors import SourceError, UndecodableImage
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from kopub import Page
 
 SIDES = {"thumb": 360, "small": 900, "large": 1800}
 """Lengths of the longer side in pixels: a page is told from others, its text can be made out, and can be read."""
@@ -38,10 +41,17 @@ Box = tuple[float, float, float, float]
 """(x1, y1, x2, y2) in pixels of the upright page."""
 
 
+def picture_stamp(page: "Page") -> str:
+    """Return what changes with a page's picture: with its bytes, and with how it was set upright."""
+    if page.upright is None:
+        return page.sha256 or ""
+    return hashlib.sha256(f"{page.sha256} {page.upright.matrix}".encode()).hexdigest()
+
+
 class Pictures:
     """Pictures of pages and of boxes on them. Threads may share it.
 
-    A page comes as its name, by which a picture is kept, and a function that reads its encoded bytes.
+    A page comes as its stamp, by which a picture is kept, and a function that reads its encoded bytes.
     """
 
     def __init__(self) -> None:

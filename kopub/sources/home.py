@@ -19,6 +19,7 @@ from resources.pages.manifest import Manifest
 from resources.pages.origins import Origin, origins
 from resources.pages.page_reader import PageReader, open_shard, shard_source
 from resources.pages.places.corpus_place import CorpusPlace, place_of
+from resources.pages.upright.transform import PageTransform
 from resources.recognition.read_regions import read_regions
 from resources.states import decisive
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES, Table
@@ -159,6 +160,11 @@ class HomeSource:
         metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
         runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
         return tuple(row_values.steps(lineage_rows(place.shard, tables, metadata, runs)))
+
+    def upright(self, place: Place) -> PageTransform | None:
+        # Tables of older versions do not say.
+        known = "upright" in self._rows(TABLES.pages.name, place.shard).columns
+        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if known else None
 
     def image_bytes(self, place: Place) -> bytes:
         page = self._row(TABLES.pages, place, ["page_idx", "sha256"])

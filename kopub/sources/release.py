@@ -17,6 +17,7 @@ from kopub.sources.source import Place
 from kopub.tables import VECTORS, TableName
 from resources.errors import SourceError, StoreError
 from resources.pages.origins import Origin
+from resources.pages.upright.transform import PageTransform
 from resources.printable import first_line
 from resources.release.files import CONFIGS, MANIFEST, ReleaseManifest, config_files, parse_manifest, part_path
 
@@ -136,6 +137,11 @@ class ReleaseSource:
     def lineage(self, place: Place) -> tuple[Step, ...]:
         rows = self.rows("lineage", place.shard)
         return tuple(row_values.steps(self._of_page("lineage", place, rows.columns)))
+
+    def upright(self, place: Place) -> PageTransform | None:
+        # Releases of older versions do not say.
+        known = "upright" in self.rows(PAGES, place.shard).columns
+        return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if known else None
 
     def image_bytes(self, place: Place) -> bytes:
         if _IMAGE not in self.rows(PAGES, place.shard).columns:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from kopub.rows import Facts, Picture, Region, Step
 from kopub.tables import TableName
 from resources.pages.origins import Origin
+from resources.pages.upright.transform import PageTransform
 
 
 class Place(NamedTuple):
@@ -69,6 +70,10 @@ class Source(Protocol):
 
     def lineage(self, place: Place) -> tuple[Step, ...]: ...
 
+    def upright(self, place: Place) -> PageTransform | None:
+        """What set the page upright; None for one that is as it came, or of a table that does not say."""
+        ...
+
     def image_bytes(self, place: Place) -> bytes:
-        """The encoded page. Raises `SourceError` when it cannot be had."""
+        """The encoded page, as it came. Raises `SourceError` when it cannot be had."""
         ...

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from kopub_assets.materialize.engine_table import EngineTable
 from kopub_assets.materialize.row_table import RetryPartial
-from kopub_assets.materialize.rows import Row, RowSpec, page_rows, with_parent
+from kopub_assets.materialize.rows import Row, RowSpec, page_rows, picture_made_from, with_parent
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.raw_pages import RawPages
 from resources.config.choices import Figures
@@ -78,7 +78,9 @@ class FigureTable(EngineTable):
             said = [
                 [f.index, f.label, f.bbox, f.caption, *([f.context] if self.counts_context else [])] for f in figures
             ]
-            row = RowSpec.after(read, [self.own_recipe, page["sha256"], said], {"page_id": page["page_id"]}, figures)
+            row = RowSpec.after(
+                read, [self.own_recipe, *picture_made_from(page), said], {"page_id": page["page_id"]}, figures
+            )
             if row.settled is None and not figures:
                 row = replace(row, settled={self.listed: [], "state": State.BLANK, "reason": None})
             yield row
@@ -101,7 +103,8 @@ class FigureTable(EngineTable):
                 }
                 tables = [figure for figure in row.given if figure.label == TABLE]
                 if source is not None and tables:
-                    whole = source.page(row.id, known[row.id]["page_idx"], known[row.id]["sha256"])
+                    raw = known[row.id]
+                    whole = source.page(row.id, raw["page_idx"], raw["sha256"], raw["upright"])
                     pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
                 yield row, pictures
 

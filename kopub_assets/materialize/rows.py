@@ -16,7 +16,7 @@ from resources.store.corpus_tables import Table
 from resources.store.shard_store import ShardStore
 
 _PROGRESS_SECONDS = 10.0
-_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "text_layer_id", "state", "reason"]
+_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "upright", "text_layer_id", "state", "reason"]
 
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -67,6 +67,11 @@ class RowSpec:
 def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
     """The pages of a shard in their order, without their images. Raises `StoreError`."""
     return store.read(pages.name, shard, _PAGE_COLUMNS).to_pylist()
+
+
+def picture_made_from(page: Row) -> list[Any]:
+    """Return what the picture of a page depends on: its bytes, and what sets them upright."""
+    return [page["sha256"], *([page["upright"]] if page["upright"] else [])]
 
 
 def with_parent(

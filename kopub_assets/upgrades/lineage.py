@@ -148,6 +148,7 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
         "row": raw["page_idx"],
         "origin": origin,
         **{name: raw[name] for name in named},
+        "upright": raw.get("upright"),
         "sha256_now": now,
         "unchanged": now == raw["sha256"],
         "problem": problem,

@@ -104,7 +104,7 @@ def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callab
     def picture(page_id: str) -> "Picture | None":
         if (page := pages.get(page_id)) is None:
             return None
-        return picture_of(corpus, shard, page_id, page["page_idx"], page["sha256"], _PICTURE_BYTES)
+        return picture_of(corpus, shard, page, _PICTURE_BYTES)
 
     return picture
 

@@ -92,7 +92,7 @@ def _page_images(settings: "Settings") -> "OpenImages":
     from resources.release.base import page_images
     from resources.store.corpus_tables import TABLES
 
-    return lambda shard: page_images(settings.corpus, shard, settings.store.read(TABLES.pages.name, shard))
+    return lambda shard: page_images(settings.corpus, shard, settings.store.read(TABLES.pages.name, shard), True)
 
 
 def _documents(

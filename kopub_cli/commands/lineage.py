@@ -12,10 +12,13 @@ from rich.text import Text
 from kopub_cli.display.console import print_table, right, say, table_console
 from kopub_cli.local_path import local_path
 from resources.errors import KopubError
+from resources.pages.upright.transform import PageTransform
 from resources.printable import visible
 from resources.states import State
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from resources.pages.corpus import Corpus
     from resources.store.shard_store import ShardStore
 
@@ -107,6 +110,8 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
         rows["image"] = (
             f"{source['format']}, {source['width']} x {source['height']} pixels, {source['n_bytes']:,} bytes"
         )
+    if transform := PageTransform.of_row(source["upright"]):
+        rows["set upright"] = str(transform)
     rows |= {name: str(source[key]) for name, key in (("document", "doc_id"), ("licence", "license")) if source[key]}
     _show_facts(rows, out)
     if source["problem"]:
@@ -181,7 +186,8 @@ def _show_facts(rows: dict[str, str], out: Console) -> None:
 def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:
     """Write the page as the source holds it and its regions as PNG into a folder, or one picture to a file.
 
-    With `region`, that region alone. Raises `KopubError` when there is nothing to cut out.
+    A page that was set upright is there as such, too, and regions are cut out of that. With `region`, that region
+    alone. Raises `KopubError` when there is nothing to cut out.
     """
     from PIL import Image
 
@@ -193,6 +199,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
         raise KopubError(f"{shown['id']} has no page picture: {source['problem'] if source else 'it is a query'}")
     with corpus.reader(shown["shard"]) as reader:
         data = bytes(reader.page(shown["id"], source["row"], source["sha256"]).data)
+        upright = bytes(reader.page(shown["id"], source["row"], source["sha256"], source["upright"]).data)
     regions = {each["index"]: each for each in shown["regions"]}
     if region is not None and region not in regions:
         raise KopubError(f"{shown['id']} has no region {region}; it has {len(regions)}, from 0")
@@ -200,21 +207,26 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     one = bool(target.suffix) and not target.is_dir()
     if one and region is None:
         return [_write(target, data)]
-    pixels = decode(data)
+    pixels = decode(upright)
     height, width = pixels.shape[:2]
     written = [] if region is not None else [_write(target / f"{name}.{(source['format'] or 'bin').lower()}", data)]
+    if region is None and source["upright"]:
+        written.append(_write(target / f"{name}_upright.png", upright))
     for index in regions if region is None else [region]:
         x1, y1, x2, y2 = pixel_box(tuple(regions[index]["bbox"]), width, height)
         path = target if one else target / f"{name}_{index}.png"
-        written.append(_write(path, _png(Image.fromarray(pixels[y1:y2, x1:x2]))))
+        written.append(_write(path, _encoded(Image.fromarray(pixels[y1:y2, x1:x2]), path.suffix)))
     return written
 
 
-def _png(image: Any) -> bytes:
+def _encoded(image: "Image.Image", suffix: str) -> bytes:
+    """Return a picture in the format that a file with this suffix has; PNG where Pillow knows none."""
     import io
 
+    from PIL import Image
+
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, Image.registered_extensions().get(suffix.lower(), "PNG"))
     return file.getvalue()
 
 

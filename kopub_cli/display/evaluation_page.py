@@ -1,8 +1,8 @@
 """`kopub evaluate --html`: an evaluation as one file to look at, and the pictures of pages in such files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources.diff.html import Picture
 from resources.errors import SourceError, UndecodableImage
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from resources.evaluation.runs.page import Side
 
 _PICTURE_BYTES = 60_000
+_PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
+"""Of `raw_pages`: what finds a page's picture and sets it upright."""
 
 
 def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluated]", pages: int) -> None:
@@ -49,9 +51,9 @@ def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     from resources.store.corpus_tables import TABLES
 
     pages = {
-        row["page_id"]: (shard, row["page_id"], row["page_idx"], row["sha256"])
+        row["page_id"]: (shard, row)
         for shard in settings.corpus.manifest.keys
-        for row in settings.store.read(TABLES.pages.name, shard, ["page_id", "page_idx", "sha256"]).to_pylist()
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
     }
 
     def picture(page_id: str) -> "Picture | None":
@@ -60,13 +62,16 @@ def _picture_of(settings: "Settings") -> "Callable[[str], Picture | None]":
     return picture
 
 
-def picture_of(corpus: Corpus, shard: str, page_id: str, row: int, sha256: str | None, most: int) -> Picture | None:
-    """The page at `row` of a shard in at most `most` bytes; None where it cannot be read, or is another one now."""
+def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -> Picture | None:
+    """Return the upright page of a row of `raw_pages` in at most `most` bytes.
+
+    None where it cannot be read, or is another one now.
+    """
     from resources.pages.pixels.drawing import preview
 
     try:
         with corpus.reader(shard) as source:
-            image = source.page(page_id, row, sha256).image
+            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page.get("upright")).image
     except (SourceError, UndecodableImage):
         return None
     height, width = image.shape[:2]

@@ -12,7 +12,7 @@ from kopub_web.asked import LONGEST_QUERY, Asked, Shown
 from kopub_web.elements import markup
 from kopub_web.elements.cards import document_name, page_name
 from kopub_web.elements.regions import shown_regions
-from kopub_web.pictures import FULL
+from kopub_web.pictures import FULL, picture_stamp
 from kopub_web.room import LISTS, Room
 from kopub_web.versions import page_versions
 from kopub_web.views.search import WAY
@@ -80,9 +80,9 @@ def page(room: Room, asked: Asked) -> Shown:
             "doubts": [t.sentence(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
             "reason": t.reason(found.reason or ""),
             "no_picture": problem,
-            "picture": to.picture(found.id, "small", found.sha256),
-            "sharp": to.picture(found.id, "large", found.sha256),
-            "full": to.picture(found.id, FULL, found.sha256),
+            "picture": to.picture(found.id, "small", picture_stamp(found)),
+            "sharp": to.picture(found.id, "large", picture_stamp(found)),
+            "full": to.picture(found.id, FULL, picture_stamp(found)),
             "regions": regions,
             "view": view,
             "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],

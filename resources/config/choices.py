@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from resources.config.places import placed, store_url
 from resources.figures.figure import SMALLEST
+from resources.pages.corpus import UPRIGHT, UPRIGHT_FIELD
 from resources.pages.places.corpus_place import CACHE_GB
 from resources.resource import ProfileOnly, Resource
 from resources.search.options import FLOOR, Mode
@@ -178,6 +179,7 @@ class CorpusIndex(BaseModel):
         description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; those that were "
         "not used for longest are removed for others.",
     )
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
 
     @field_validator("url")
     @classmethod

@@ -9,7 +9,16 @@ from typing import Self
 from resources.code_version import CodeVersion
 from resources.errors import ConfigError, SourceError, did_you_mean
 from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Reading, Sample, Score, Tools
-from resources.evaluation.benchmarks import answers, dp_bench, facts, omnidocbench, pubtabnet, texts, unimer
+from resources.evaluation.benchmarks import (
+    answers,
+    dp_bench,
+    facts,
+    omnidocbench,
+    pubtabnet,
+    texts,
+    transformed,
+    unimer,
+)
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scorers.teds import BoundedTeds
@@ -20,6 +29,7 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
         for adapter in (
             texts.TEXTS,
             texts.PDF_TEXTS,
+            transformed.TRANSFORMED,
             facts.KOREAN,
             texts.KOPUB,
             omnidocbench.MDPBENCH_KO,

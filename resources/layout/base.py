@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 from resources.engine import Engine
 from resources.layout.regions import PageLayout
@@ -10,6 +11,9 @@ from resources.pages.page import Page
 
 class LayoutDetector(Engine):
     """Finds the regions of pages."""
+
+    takes_upright: ClassVar[bool] = True
+    """Whether pages are set upright before it sees them."""
 
     @abstractmethod
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:

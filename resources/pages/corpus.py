@@ -22,6 +22,11 @@ from resources.printable import quoted
 from resources.resource import ProfileOnly, Resource
 from resources.urls import is_url
 
+UPRIGHT = True
+UPRIGHT_FIELD = (
+    "Set pages upright before they are looked at: paper on a background, skews and quarter turns. Pages with a text "
+    "layer, and those of a layout that is known beforehand, are left as they came."
+)
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
 """`{document}_{page, from 1}`, as the ids of SDS KoPub are made."""
 _MAX_PAGE_NO = 2**31 - 1
@@ -58,6 +63,7 @@ class Corpus(Resource):
     )
     url: ProfileOnly[str] = Field(default="", description="Folder or fsspec URL of an index that nodes share.")
     cache_gb: float = Field(default=CACHE_GB, gt=0, description="Gigabytes of fetched files that are kept.")
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
 
     @property
     def folder(self) -> Path:

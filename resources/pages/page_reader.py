@@ -1,9 +1,10 @@
 """The page images of an indexed shard by row, proved to be those that were read. No Dagster."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from resources.fingerprints import fingerprint
 from resources.pages.arrow import PageFile, open_pages
 from resources.pages.manifest import Manifest, Shard
 from resources.pages.page import Page
+from resources.pages.upright.transform import PageTransform
 from resources.printable import counted, quoted
 from resources.urls import is_url
 
@@ -85,10 +87,12 @@ class PageReader:
         self._file = file
         self._shard_key = shard_key
 
-    def page(self, page_id: str, row: int, sha256: str | None) -> Page:
-        """The page at `row`, from 0, whose encoded image has this SHA-256, as `raw_pages` has both.
+    def page(self, page_id: str, row: int, sha256: str | None, upright: Mapping[str, Any] | None = None) -> Page:
+        """Return the page at `row`, from 0, whose encoded image has this SHA-256, set upright by the column `upright`.
 
-        Raises `SourceError` when the row cannot be read or holds other bytes.
+        `raw_pages` has all of them. A page that was set upright is a PNG, so that every engine sees the same.
+        Raises `SourceError` when the row cannot be read or holds other bytes, `UndecodableImage` when its picture
+        cannot be set upright.
         """
         view = self._encoded(row)
         # Unlike `bytes`, Arrow lets other threads run Python while it copies.
@@ -98,7 +102,8 @@ class PageReader:
                 f"{self._file.place}: row {row} does not hold the bytes that raw_pages saw of {quoted(page_id)}: "
                 f"materialize raw_pages of {self._shard_key} again"
             )
-        return Page(page_id, data)
+        transform = PageTransform.of_row(upright)
+        return Page(page_id, data if transform is None else transform.apply_encoded(data))
 
     def sha256(self, row: int) -> str:
         """The SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""

@@ -99,18 +99,21 @@ _SIGNATURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"
 
 
 @contextmanager
-def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table) -> Iterator[PageImages]:
+def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table, upright: bool = False) -> Iterator[PageImages]:
     """Open the images of a shard's pages as the source holds them; `raw_pages` proves by its hashes that they are.
 
-    Raises `SourceError`, also for an image that is asked for and is another one now.
+    With `upright`, a page that was set upright is the PNG on which its boxes count. Raises `SourceError`, also for an
+    image that is asked for and is another one now.
     """
-    columns = ["page_id", "page_idx", "sha256", "state"]
+    columns = ["page_id", "page_idx", "sha256", "upright", "state"]
     pages = {page["page_id"]: page for page in raw_pages.select(columns).to_pylist()}
     with corpus.reader(shard) as source:
 
         def image(page_id: str) -> bytes | memoryview | None:
             page = pages[page_id]
-            return None if page["state"] in LOST else source.page(page_id, page["page_idx"], page["sha256"]).data
+            if page["state"] in LOST:
+                return None
+            return source.page(page_id, page["page_idx"], page["sha256"], page["upright"] if upright else None).data
 
         yield image
 

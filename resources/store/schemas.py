@@ -54,6 +54,18 @@ _REGION_TEXT = pa.struct(
 )
 _CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())])
 
+_TRANSFORM = pa.struct(
+    [
+        ("matrix", pa.list_(pa.float64(), 9)),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("turns", pa.int32()),
+        ("skew", pa.float64()),
+        ("paper", pa.bool_()),
+        ("margin", pa.float64()),
+    ]
+)
+
 RAW_PAGES = pa.schema(
     [
         PAGE_ID,
@@ -66,6 +78,7 @@ RAW_PAGES = pa.schema(
         _column("height", pa.int32(), "Pixels of the upright page."),
         _column("n_bytes", pa.int64(), "Size of the encoded image."),
         _column("license", pa.string(), "As the source states it."),
+        _column("upright", _TRANSFORM, "How the picture was set upright; null for one that is as it came."),
         _column("text_layer_id", pa.string(), "Which text layer its PDF has; null for a page without one."),
         _column("source", pa.string(), "Name of the source file.", nullable=False),
         *STATE,

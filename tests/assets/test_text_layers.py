@@ -257,12 +257,13 @@ def test_the_ui_counts_sound_layers_and_lineage_and_diff_name_the_setting(platfo
     assert parameters["parsed_texts"]["pdf.text_layer"] == "check"
     assert "pdf.text_layer" not in parameters["ocr_results"]
     assert about_layers(list(texts_by_shard(platform.settings.corpus.manifest, platform.store).values())) == [
-        "3 pages have a text layer, 2 a sound one; half of them differ from it in less than 86.6% of their letters",
+        "3 pages have a text layer, 2 a sound one; what was read of half of them differs from it in less than 86.6% of "
+        "the letters",
         "unsound: some of its characters have no meaning, as of fonts without a Unicode map (1)",
     ]
     columns = {"text_layer": ["sound"], "text_layer_distance": [0.0], "text_layer_reason": [None]}
     assert about_layers([pa.table(columns)]) == [
-        "1 page has a text layer, 1 a sound one; half of them have its letters exactly"
+        "1 page has a text layer, 1 a sound one; what was read of half of them differs from it in no letter"
     ]
     assert settings_changed({"pdf.text_layer": "check", "raw_pages": "1"}, {"raw_pages": "2"}) == [
         "pdf.text_layer check -> null"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.errors import SourceError
+from resources.errors import SourceError, UndecodableImage
 from resources.pages.corpus import Corpus
 from resources.pages.pixels.drawing import preview
 from resources.states import State
@@ -34,16 +34,14 @@ def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layo
     if at < 0:
         return Markdown("no page to show")
     (row,) = layout.slice(at, 1).to_pylist()
-    page_id, *place = next(
-        (page["page_id"], page["page_idx"], page["sha256"]) for page in pages if page["page_id"] == row["page_id"]
-    )
+    page = next(page for page in pages if page["page_id"] == row["page_id"])
     try:
         with corpus.reader(shard) as source:
-            image = source.page(page_id, *place).image
-    except SourceError as error:
+            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page["upright"]).image
+    except (SourceError, UndecodableImage) as error:
         return Markdown(_fenced(f"no page to show: {error}"))
     boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]
-    return Markdown(f"{_fenced(page_id)}\n\n![page]({preview(image, boxes)})")
+    return Markdown(f"{_fenced(page['page_id'])}\n\n![page]({preview(image, boxes)})")
 
 
 def first_text(table: pa.Table, column: str) -> Markdown:

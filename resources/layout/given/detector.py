@@ -27,6 +27,7 @@ class GivenLayout(LayoutDetector):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.given", {1: "the first release"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"home", "index"})
+    takes_upright: ClassVar[bool] = False
 
     home: ProfileOnly[str] = Field(
         default="", description="Folder with the index of the corpus; the profile's own when left out."

@@ -1,0 +1,130 @@
+"""Pages whose text is known, as people have them: skewed, turned, and photographed on a table.
+
+The forms are made by OpenCV with fixed seeds when a picture is read, so nothing of them is stored. The slice `form`
+of a sample names its own; `upright` is the page as it is, which the others are compared with.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Picture, Sample
+from resources.evaluation.benchmarks.texts import PAGE_METRICS, TEXTS, load_texts, score_page
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Transform = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
+
+_QUALITY = 85
+"""Of the JPEG of a photo."""
+
+
+def load_transformed(folder: Path) -> Benchmark:
+    """Load the pages of a folder once in each form."""
+    found = load_texts(folder)
+    samples = [_in_form(sample, form) for sample in found.samples for form in FORMS]
+    return Benchmark(TRANSFORMED.name, "1", found.licence, found.source, samples, found.left_out)
+
+
+def _in_form(sample: Sample, form: str) -> Sample:
+    assert sample.picture is not None
+    id = f"{sample.id}__{form.replace(' ', '_')}"
+    picture = Picture(sample.picture.path, sample.picture.page, partial(_drawn, sample.picture, id, form))
+    return Sample(id, sample.document, picture, {**sample.slices, "form": form}, sample.gold, sample.regions)
+
+
+def _drawn(picture: Picture, id: str, form: str) -> bytes:
+    """Return the encoded picture of a page in a form. Raises what `Picture.read` raises."""
+    import cv2
+    import numpy as np
+
+    from resources.pages.pixels.images import decode
+
+    data = picture.read()
+    if (transform := FORMS[form]) is None:
+        return data
+    made = transform(decode(data), np.random.default_rng(crc32(id.encode())))
+    return cv2.imencode(".png", cv2.cvtColor(made, cv2.COLOR_RGB2BGR))[1].tobytes()
+
+
+def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a scan whose lines fall to the right by so many degrees."""
+    import cv2
+    import numpy as np
+
+    height, width = page.shape[:2]
+    turn = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1)
+    return np.asarray(cv2.warpAffine(page, turn, (width, height), borderValue=(255, 255, 255)), np.uint8)
+
+
+def turned(quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a page that lies so many quarter turns to the left."""
+    import numpy as np
+
+    return np.ascontiguousarray(np.rot90(page, quarters))
+
+
+def photographed(
+    patterned: bool, quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator"
+) -> "NDArray[np.uint8]":
+    """Return a photo of the page on a table: perspective, light that falls from 1 to 0.55, blur, noise and JPEG."""
+    import cv2
+    import numpy as np
+
+    height, width = page.shape[:2]
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
+    inset = rng.uniform(0.03, 0.11, (4, 2)) * (width, height) * ((1, 1), (-1, 1), (-1, -1), (1, -1))
+    view = cv2.getPerspectiveTransform(corners, (corners + inset).astype(np.float32))
+    paper = cv2.warpPerspective(page, view, (width, height), flags=cv2.INTER_AREA)
+    there = cv2.warpPerspective(np.full((height, width), 255, np.uint8), view, (width, height))
+    photo = np.where(there[..., None] > 127, paper, _table(patterned, height, width, rng)).astype(np.float32)
+    angle = rng.uniform(0, 2 * np.pi)
+    shade = np.add.outer(np.linspace(0, np.sin(angle), height), np.linspace(0, np.cos(angle), width))
+    photo *= (1 - 0.45 * (shade - shade.min()) / np.ptp(shade))[..., None]
+    photo = cv2.GaussianBlur(photo, (0, 0), 0.8) + rng.normal(0, 4, (height, width, 1))
+    coded = cv2.imencode(".jpg", photo.clip(0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1]
+    return turned(quarters, np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8), rng)
+
+
+def _table(patterned: bool, height: int, width: int, rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a dark table top, or one of boards with a grain."""
+    import numpy as np
+
+    if not patterned:
+        return np.full((height, width, 3), rng.integers(25, 70, 3), np.uint8)
+    rows = np.arange(height)[:, None] + 12 * np.sin(np.arange(width) / rng.uniform(80, 160))
+    grain = 22 * np.sin(rows / rng.uniform(9, 15)) + 14 * (rows // rng.uniform(250, 400) % 2)
+    return (np.array([135, 95, 60]) + grain[..., None]).clip(0, 255).astype(np.uint8)
+
+
+FORMS: "Mapping[str, Transform | None]" = MappingProxyType(
+    {
+        "upright": None,
+        "skew 0.5": partial(skewed, 0.5),
+        "skew 1": partial(skewed, -1),
+        "skew 3": partial(skewed, 3),
+        "skew 5": partial(skewed, -5),
+        "turned 90": partial(turned, 1),
+        "turned 180": partial(turned, 2),
+        "turned 270": partial(turned, 3),
+        "photo on a dark table": partial(photographed, False, 0),
+        "photo on a patterned table": partial(photographed, True, 0),
+        "photo upside down": partial(photographed, False, 2),
+    }
+)
+TRANSFORMED = Adapter(
+    "transformed",
+    "Pages of your own, skewed, turned and photographed by a script",
+    TEXTS.expects,
+    "your own pages",
+    OWN_PAGES,
+    load_transformed,
+    score_page,
+    PAGE_METRICS,
+    ("cer", "bag_f1"),
+)

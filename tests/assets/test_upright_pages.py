@@ -1,0 +1,182 @@
+"""A page that came skewed, turned or photographed is read upright, and whoever looks at it sees what was read."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+import kopub
+from kopub_cli.indexed_corpus import corpus_check
+from kopub_cli.main import app
+from kopub_web.app import reading_room
+from kopub_web.room import Room
+from resources.config.settings import load_settings
+from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.evaluation.benchmarks.texts import load_texts
+from resources.evaluation.benchmarks.transformed import photographed, turned
+from resources.layout.cpu.detector import CpuLayout
+from resources.layout.given.detector import GivenLayout
+from resources.pages.corpus import Corpus
+from resources.pages.manifest import SAMPLES
+from resources.pages.pixels.images import decode
+from resources.release.local import LocalRelease
+from resources.search.searcher import Searcher
+from tests.support.harness import Platform, Prepared
+
+READING = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    return cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1].tobytes()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """One page as it is, upside down, and in a photo: read as they came first, as by an older release, then upright."""
+    home = tmp_path_factory.mktemp("upright") / "home"
+    (data,) = (
+        each.picture.read() for each in load_texts(SAMPLES).samples if each.id == "install.ko_19" and each.picture
+    )
+    page = np.asarray(cv2.resize(decode(data), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+    rng = np.random.default_rng(1)
+    shard = [("a_1", page), ("a_2", turned(2, page, rng)), ("a_3", photographed(False, 0, page, rng))]
+    platform = Platform.of(home, [[(id, png(pixels)) for id, pixels in shard]])
+    platform.engines |= {"layout": CpuLayout(), "corpus": Corpus(home=str(home), upright=False)}
+    platform.make(*READING)
+    del platform.engines["corpus"]
+    platform.make(*READING)
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(built: Prepared) -> Iterator[Platform]:
+    load_settings.cache_clear()
+    yield built.renewed()
+    load_settings.cache_clear()
+
+
+def boxes(platform: Platform, page_id: str) -> list[list[float]]:
+    return [region["bbox"] for region in platform.rows("layout_regions")[page_id]["regions"]]
+
+
+def test_the_table_keeps_what_was_done_and_the_size_of_the_upright_page(platform: Platform):
+    rows = platform.rows("raw_pages")
+    assert rows["a_1"]["upright"] is None
+    assert (rows["a_2"]["upright"]["turns"], rows["a_2"]["upright"]["paper"]) == (2, False)
+    assert rows["a_3"]["upright"]["paper"]
+    for row in rows.values():
+        assert (row["width"], row["height"]) == Image.fromarray(_read(platform, row["page_id"])).size
+
+
+def _read(platform: Platform, page_id: str) -> np.ndarray:
+    """The page as engines see it."""
+    row = platform.rows("raw_pages")[page_id]
+    with platform.settings.corpus.reader("shard_00") as reader:
+        return reader.page(page_id, row["page_idx"], row["sha256"], row["upright"]).image
+
+
+def test_layout_finds_on_a_turned_page_what_it_finds_on_the_upright_one(platform: Platform):
+    assert boxes(platform, "a_2") == boxes(platform, "a_1")
+    assert np.array_equal(_read(platform, "a_2"), _read(platform, "a_1"))
+    assert platform.rows("layout_regions")["a_3"]["state"] == "ok"
+
+
+def test_pages_that_are_upright_were_not_read_again_for_those_that_are_not(platform: Platform):
+    assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_2", "a_3", "a_3"]
+
+
+def test_pages_are_left_as_they_came_where_the_profile_says_so(platform: Platform):
+    platform.engines["corpus"] = Corpus(home=str(platform.home), upright=False)
+    platform.make(*READING)
+    assert {row["upright"] for row in platform.rows("raw_pages").values()} == {None}
+    # The tables of before were kept: nothing was read for that.
+    assert len(platform.diary("recognition").pages) == 5
+
+
+def test_a_second_run_computes_nothing(platform: Platform):
+    before = platform.tables()
+    result = platform.run("raw_pages,layout_regions")
+    assert result.success
+    for (asset, shard), table in before.items():
+        assert platform.store.read(asset, shard).equals(table), asset
+
+
+def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):
+    platform.engines["layout"] = GivenLayout(home=str(platform.home))
+    platform.make("raw_pages")
+    assert {row["upright"] for row in platform.rows("raw_pages").values()} == {None}
+
+
+def test_the_package_gives_the_upright_page_and_boxes_on_the_picture_as_it_came(platform: Platform):
+    corpus = kopub.open(platform.home)
+    straight, upside_down, photo = (corpus.page(page_id) for page_id in ("a_1", "a_2", "a_3"))
+    assert straight.upright is None
+    assert straight.upright_bytes == straight.image_bytes
+    assert np.array_equal(np.asarray(upside_down.image), np.asarray(straight.image))
+    assert str(upside_down.upright) == "turned upside down"
+    assert straight.on_source((1, 2, 3, 4)) == [(1, 2), (3, 2), (3, 4), (1, 4)]
+    width, height = upside_down.width or 0, upside_down.height or 0
+    assert upside_down.on_source((0, 0, 9, 19))[0] == pytest.approx((width - 1, height - 1))
+    # The sheet of the photo lies within it: its corners are inside of the picture.
+    came = Image.open(io.BytesIO(photo.image_bytes))
+    for x, y in photo.on_source((0, 0, photo.width or 0, photo.height or 0)):
+        assert 0 < x < came.width
+        assert 0 < y < came.height
+
+
+def test_lineage_says_what_was_done_and_cuts_regions_out_of_the_upright_page(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+
+    def lineage(*words: str) -> str:
+        result = CliRunner().invoke(app, ["lineage", *words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert "turned upside down" in lineage("a_2")
+    assert "set upright" not in lineage("a_1")
+    assert json.loads(lineage("a_2", "--json"))["source"]["upright"]["turns"] == 2
+    for page_id in ("a_1", "a_2"):
+        lineage(page_id, "--crop", str(tmp_path), "--region", "0")
+    assert (tmp_path / "a_1_0.png").read_bytes() == (tmp_path / "a_2_0.png").read_bytes()
+    lineage("a_2", "--crop", str(tmp_path / "all"))
+    assert {"a_2.png", "a_2_upright.png"} < {path.name for path in (tmp_path / "all").iterdir()}
+    lineage("a_2", "--crop", str(tmp_path / "one.jpg"), "--region", "0")
+    assert Image.open(tmp_path / "one.jpg").format == "JPEG"
+
+
+def test_the_room_shows_the_page_on_which_boxes_count(platform: Platform):
+    settings = platform.settings
+    searcher = Searcher(settings.store, ["shard_00"], HashedEmbedder(), "cpu", platform.home / "search")
+    room = Room(settings, searcher, corpus_check(settings.corpus.manifest, settings.store))
+    with TestClient(reading_room(room), base_url="http://127.0.0.1") as client:
+        shown = {}
+        for page_id in ("a_1", "a_2"):
+            answer = client.get("/picture", params={"id": page_id, "size": "small"})
+            assert answer.status_code == 200
+            shown[page_id] = answer.content
+        assert shown["a_1"] == shown["a_2"]
+
+
+def test_a_release_holds_the_picture_as_it_came_and_how_it_was_set_upright(platform: Platform, tmp_path: Path):
+    platform.engines["release"] = LocalRelease(folder=str(tmp_path / "release"), license="cc-by-4.0", page_images=True)
+    assert platform.run("*").success
+    (file,) = (tmp_path / "release").rglob("pages/*.parquet")
+    rows = {row["page_id"]: row for row in pq.read_table(file).to_pylist()}
+    came = platform.rows("raw_pages")
+    assert {page_id: row["upright"] for page_id, row in rows.items()} == {
+        page_id: row["upright"] for page_id, row in came.items()
+    }
+    assert decode(rows["a_2"]["image"]["bytes"])[::-1, ::-1].tolist() == decode(rows["a_1"]["image"]["bytes"]).tolist()
+    page = kopub.open(tmp_path / "release").page("a_2")
+    assert str(page.upright) == "turned upside down"
+    assert (page.image.width, page.image.height) == (page.width, page.height)

@@ -1,0 +1,151 @@
+"""Sample pages that are skewed, turned and photographed are set upright; those that are upright stay as they are."""
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from resources.evaluation.benchmarks.texts import load_texts
+from resources.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
+from resources.pages.manifest import SAMPLES
+from resources.pages.pixels.images import decode
+from resources.pages.upright import transform as transforms
+from resources.pages.upright.transform import PageTransform, find_transform
+
+Pixels = NDArray[np.uint8]
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, Pixels]:
+    """The sample pages at half their resolution: 150 dpi."""
+    read = {sample.id: sample.picture.read() for sample in load_texts(SAMPLES).samples if sample.picture}
+    return {id: _half(decode(data)) for id, data in read.items()}
+
+
+def _half(page: Pixels) -> Pixels:
+    return np.asarray(cv2.resize(page, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def page(samples: dict[str, Pixels]) -> Pixels:
+    return samples["install.ko_19"]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
+
+
+def found(pixels: Pixels) -> PageTransform:
+    """The transform of a page that needs one."""
+    transform = find_transform(pixels)
+    assert transform is not None
+    return transform
+
+
+def test_upright_pages_are_left_as_they_are(samples: dict[str, Pixels]):
+    assert {id: str(made) for id, page in samples.items() if (made := find_transform(page))} == {}
+
+
+@pytest.mark.parametrize("quarters", [1, 2, 3])
+def test_a_turned_page_comes_back_to_the_pixel(samples: dict[str, Pixels], quarters: int):
+    for id, page in samples.items():
+        transform = found(turned(quarters, page, rng()))
+        assert (transform.turns, transform.skew, transform.paper) == (4 - quarters, 0.0, False), id
+        assert transform.margin > 1
+        assert np.array_equal(transform.apply(turned(quarters, page, rng())), page)
+        assert (transform.width, transform.height) == page.shape[1::-1]
+
+
+@pytest.mark.parametrize("degrees", [-12.0, -5.0, -1.0, 0.5, 3.0, 15.0 - 1])
+def test_the_skew_is_found_to_a_tenth_of_a_degree(page: Pixels, degrees: float):
+    assert found(skewed(degrees, page, rng())).skew == pytest.approx(degrees, abs=0.1)
+
+
+def test_a_page_that_lies_on_its_side_and_is_skewed_is_set_upright(page: Pixels):
+    transform = found(skewed(4, turned(1, page, rng()), rng()))
+    assert transform.turns == 3
+    assert transform.skew == pytest.approx(4, abs=0.1)
+    assert str(transform) == f"straightened by {transform.skew:.2f} degrees, turned right"
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.startswith("photo")])
+def test_a_box_on_a_straightened_photo_lies_on_its_words_in_the_photo(samples: dict[str, Pixels], form: str):
+    """Where the photo shows the corners of a line of print is known: the page is marked there before it is taken."""
+    page = samples["install.ko_19"].copy()
+    marks = [(300, 400), (900, 430), (340, 1200), (880, 1300)]
+    for x, y in marks:
+        cv2.circle(page, (x, y), 9, (255, 0, 0), -1)
+    make = FORMS[form]
+    assert make is not None
+    photo = make(page, rng())
+    transform = found(photo)
+    assert transform.paper
+    upright, taken = (_red(pixels) for pixels in (transform.apply(photo), photo))
+    assert len(upright) == len(taken) == len(marks)
+    back = np.array(transform.to_original(upright.tolist()))
+    distance = np.linalg.norm(back[:, None] - taken[None], axis=2).min(axis=1)
+    assert distance.max() < 2
+    # The upright page is a rectangle again: the marks lie as they did, but for its size.
+    scale = np.array([transform.width, transform.height]) / page.shape[1::-1]
+    placed = np.linalg.norm(np.array(marks)[:, None] * scale - upright[None], axis=2).min(axis=1)
+    assert placed.max() < 0.01 * transform.height
+
+
+def _red(pixels: Pixels) -> NDArray[np.float64]:
+    """The centres of the red dots."""
+    red = (pixels[..., 0].astype(int) - pixels[..., 1:].max(axis=2) > 60).astype(np.uint8)
+    count, _, stats, centres = cv2.connectedComponentsWithStats(red)
+    return np.array([centres[at] for at in range(1, count) if stats[at, cv2.CC_STAT_AREA] > 60])
+
+
+def test_a_picture_with_a_frame_and_a_page_with_a_dark_edge_are_no_sheets_of_paper(page: Pixels):
+    framed, edged = page.copy(), page.copy()
+    cv2.rectangle(framed, (60, 60), (page.shape[1] - 60, page.shape[0] - 60), (0, 0, 0), 6)
+    edged[:, :24] = edged[:24] = 15
+    for pixels in (framed, edged):
+        transform = find_transform(pixels)
+        assert transform is None or (not transform.turns and not transform.skew)
+
+
+def test_pages_that_say_too_little_are_left_as_they_are():
+    blank = np.full((1754, 1240, 3), 250, np.uint8)
+    one_word = blank.copy()
+    cv2.putText(one_word, "No. 68", (500, 800), cv2.FONT_HERSHEY_SIMPLEX, 1.2, (0, 0, 0), 2)
+    noise = np.random.default_rng(0).integers(0, 256, (800, 600, 3), dtype=np.uint8)
+    for pixels in (blank, one_word, turned(2, one_word, rng()), noise, blank[:1, :1], blank[:3]):
+        assert find_transform(np.ascontiguousarray(pixels)) is None
+
+
+def test_a_page_too_long_for_opencv_is_left_as_it_is(page: Pixels):
+    long = np.full((40_000, 300, 3), 255, np.uint8)
+    long[: page.shape[0]] = skewed(3, page, rng())[:, 200:500]
+    assert find_transform(long) is None
+
+
+def test_a_page_that_would_grow_beyond_the_limit_is_left_as_it_is(page: Pixels, monkeypatch: pytest.MonkeyPatch):
+    tilted = skewed(10, page, rng())
+    monkeypatch.setattr(transforms, "MAX_PIXELS", tilted.shape[0] * tilted.shape[1])
+    assert find_transform(tilted) is None
+
+
+def test_a_transform_is_kept_as_numbers_and_comes_back_as_it_was(page: Pixels):
+    photo = photographed(True, 2, page, rng())
+    transform = found(photo)
+    again = PageTransform.of_row(transform.row())
+    assert again == transform
+    assert again is not None
+    assert np.array_equal(again.apply(photo), transform.apply(photo))
+    assert PageTransform.of_row(None) is None
+
+
+def test_what_lies_outside_of_the_picture_is_as_its_edge(page: Pixels):
+    grey = np.minimum(page, 200)
+    grey[0] = grey[-1] = 200
+    upright = found(skewed_on(grey, 6, 200))
+    assert abs(int(upright.apply(skewed_on(grey, 6, 200))[0, 0, 0]) - 200) < 3
+
+
+def skewed_on(page: Pixels, degrees: float, level: int) -> Pixels:
+    height, width = page.shape[:2]
+    turn = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1)
+    return np.asarray(cv2.warpAffine(page, turn, (width, height), borderValue=(level,) * 3), np.uint8)
