@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, ClassVar
@@ -14,12 +13,14 @@ from kopub_assets.materialize.asset import Metadata
 from kopub_assets.materialize.row_table import RowTable
 from kopub_assets.materialize.rows import Row, RowSpec
 from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage
+from resources.errors import ImageNotRead, UndecodableImage, is_of_machine
 from resources.pages.corpus import SourceRow
+from resources.pages.page import Page
 from resources.pages.page_reader import PageReader, shard_source
 from resources.pages.pixels.images import inspect
-from resources.pages.upright.transform import find_transform
+from resources.pages.upright.transform import PageTransform, find_transform
 from resources.parallel import bounded_map, ordered_map
+from resources.printable import first_line
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
 
@@ -111,13 +112,9 @@ def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: boo
     try:
         with checking:
             info = inspect(page.data)
+        transform = _transform(page) if sets_upright and row.known["text_layer_id"] is None else None
     except UndecodableImage as error:
         return row.id, {"state": error.state, "reason": str(error)}
-    transform = None
-    if sets_upright and row.known["text_layer_id"] is None:
-        # A picture that cannot be decoded is told by the assets that look at it.
-        with suppress(UndecodableImage):
-            transform = find_transform(page.image)
     damage = info.damage and f"the image is damaged: {info.damage}"
     state = State.PARTIAL if damage else State.OK
     return row.id, {
@@ -128,3 +125,18 @@ def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: boo
         "state": state,
         "reason": damage,
     }
+
+
+def _transform(page: Page) -> PageTransform | None:
+    """Return what sets a page upright. Raises `ImageNotRead` where the machine lacks what it takes to find that."""
+    try:
+        return find_transform(page.image)
+    except ImageNotRead:
+        raise
+    except UndecodableImage:
+        # The assets that look at the picture tell why it cannot be used.
+        return None
+    except Exception as error:
+        if is_of_machine(error):
+            raise ImageNotRead(f"the page was not set upright: {first_line(error)}") from None
+        raise

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import kopub
+from kopub_assets import raw_pages
 from kopub_cli.indexed_corpus import corpus_check
 from kopub_cli.main import app
 from kopub_web.app import reading_room
@@ -107,6 +109,19 @@ def test_a_second_run_computes_nothing(platform: Platform):
     assert result.success
     for (asset, shard), table in before.items():
         assert platform.store.read(asset, shard).equals(table), asset
+
+
+def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    """It is not kept as one that is upright."""
+    with monkeypatch.context() as patch:
+        patch.setattr(raw_pages, "find_transform", lambda pixels: bytes(2**62))
+        shutil.rmtree(platform.home / "store" / "raw_pages")
+        platform.make("raw_pages")
+    row = platform.rows("raw_pages")["a_2"]
+    assert (row["state"], row["upright"]) == ("failed", None)
+    assert row["reason"].startswith("the page was not set upright: ")
+    platform.make("raw_pages")
+    assert platform.rows("raw_pages")["a_2"]["upright"]["turns"] == 2
 
 
 def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):

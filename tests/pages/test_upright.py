@@ -112,7 +112,8 @@ def test_pages_that_say_too_little_are_left_as_they_are():
     one_word = blank.copy()
     cv2.putText(one_word, "No. 68", (500, 800), cv2.FONT_HERSHEY_SIMPLEX, 1.2, (0, 0, 0), 2)
     noise = np.random.default_rng(0).integers(0, 256, (800, 600, 3), dtype=np.uint8)
-    for pixels in (blank, one_word, turned(2, one_word, rng()), noise, blank[:1, :1], blank[:3]):
+    narrow = np.full((6000, 1, 3), 0, np.uint8)
+    for pixels in (blank, one_word, turned(2, one_word, rng()), noise, blank[:1, :1], blank[:3], narrow):
         assert find_transform(np.ascontiguousarray(pixels)) is None
 
 

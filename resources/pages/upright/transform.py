@@ -19,8 +19,8 @@ LEAST_SKEW = 0.2
 """Degrees: a page that is skewed by less is left as it is."""
 _COPY_SIDE = 1700
 """Pixels of the longer side of the copy that is looked at, at least, and up to twice as many."""
-_LONGEST_SIDE = 32_766
-"""Pixels that OpenCV transforms in a row or a column."""
+_SHORTEST_SIDE, _LONGEST_SIDE = 100, 32_766
+"""Pixels: a narrower page holds no lines, and OpenCV transforms no longer one."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     import numpy as np
 
     height, width = pixels.shape[:2]
-    if max(width, height) > _LONGEST_SIDE:
+    if min(width, height) < _SHORTEST_SIDE or max(width, height) > _LONGEST_SIDE:
         return None
     # Angles and turns are those of a copy with characters of 15 to 40 pixels; corners are scaled.
     small = pixels
