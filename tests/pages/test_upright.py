@@ -107,6 +107,16 @@ def test_a_picture_with_a_frame_and_a_page_with_a_dark_edge_are_no_sheets_of_pap
         assert transform is None or (not transform.turns and not transform.skew)
 
 
+def test_the_panel_of_a_slide_is_no_sheet_of_paper(page: Pixels):
+    """What is written around it would be lost."""
+    slide = np.full((1240, 1754, 3), (20, 40, 90), np.uint8)
+    slide[200:1180, 60:1694] = 250
+    cv2.putText(slide, "The title of this slide", (80, 130), cv2.FONT_HERSHEY_SIMPLEX, 2.5, (255, 255, 255), 5)
+    for line in range(12):
+        cv2.putText(slide, "a line of the slide", (120, 300 + 70 * line), cv2.FONT_HERSHEY_SIMPLEX, 1.5, (0, 0, 0), 3)
+    assert find_transform(slide) is None
+
+
 def test_pages_that_say_too_little_are_left_as_they_are():
     blank = np.full((1754, 1240, 3), 250, np.uint8)
     one_word = blank.copy()

@@ -20,6 +20,9 @@ _MARGIN = 3
 """Pixels of the working copy: a side nearer to the edge of the picture is no side of a sheet."""
 _LEAST_SIDES = 3
 """Sides that must be seen: a frame, a picture or a table has all of them, but paper at least around it."""
+_LEAST_SLANT = 0.5
+"""Degrees by which one side at least leaves the axes: a panel of a slide is drawn along them, and a sheet that lies so
+needs nothing done to it."""
 _BRIGHTEST_SURROUNDINGS = 0.82
 """Of the brightness of paper: a page on which a brighter box is printed has a surrounding nearly as bright."""
 
@@ -53,7 +56,11 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "NDArray[np.float32] | None":
     ]
     if not found:
         return None
-    return (max(found, key=lambda each: each[0])[1] + 0.5) / np.float32(scale) - 0.5
+    best = max(found, key=lambda each: each[0])[1]
+    across, down = np.abs(np.roll(best, -1, axis=0) - best).T
+    if np.degrees(np.arctan2(np.minimum(across, down), np.maximum(across, down))).max() < _LEAST_SLANT:
+        return None
+    return (best + 0.5) / np.float32(scale) - 0.5
 
 
 def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
