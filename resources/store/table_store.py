@@ -119,7 +119,7 @@ class TableStore:
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """Return the metadata the table was written with."""
         with self._reading(asset, shard, version) as file:
-            return _written_with(pq.read_schema(file).metadata)
+            return _written_with(pq.read_metadata(file).metadata)
 
     def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
         """Return the rows of the table and its metadata, in one look."""
@@ -330,8 +330,11 @@ def _proved(content: pa.Buffer) -> pa.Table:
 
     Raises `pa.ArrowInvalid` where its rows are not those that were written.
     """
-    table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
-    metadata = table.schema.metadata or {}
+    file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    table = file.read()
+    # A file has its metadata twice. Of the copy in its Arrow schema nothing counts but the types.
+    metadata = dict(file.metadata.metadata or {})
+    metadata.pop(b"ARROW:schema", None)
     # A release before this one wrote no proof.
     if metadata.pop(_PROVED, None) or _PROOF in metadata:
         footer = int.from_bytes(content[-8:-4], "little") + 8

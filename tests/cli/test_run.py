@@ -309,8 +309,8 @@ def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
     for end in (reader, terminal):
         os.close(end)
     shares = [int(share) for share in re.findall(rb"(\d+)%, about", shown)]
-    # Which shares are drawn depends on the machine's load; they begin before the end, and some lie between.
-    assert shares[0] < shares[-1] == 100, shares
+    # Which shares are drawn depends on the machine's load; they begin before the end, and what is over needs no time.
+    assert shares[0] < shares[-1], shares
     assert any(0 < share < 100 for share in shares), shares
     logs = (tmp_path / "home" / ".dagster" / "storage").rglob("compute_logs/*.out")
     assert not any("to go" in log.read_text() for log in logs)

@@ -24,7 +24,7 @@ from tests.support.harness import STANDARD, Platform
 from tests.support.processes.two_writers import OnObjects
 from tests.support.sources.corpora import pages
 
-FIRST, AGAIN, LOOK = 385, 160, 100
+FIRST, AGAIN, LOOK = 390, 160, 100
 """Most requests of a first run of the samples, of one that changes nothing, and of a look at all tables."""
 TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})

@@ -19,6 +19,8 @@ LEAST_SKEW = 0.2
 """Degrees: a page that is skewed by less is left as it is."""
 _COPY_SIDE = 1700
 """Pixels of the longer side of the copy that is looked at, at least, and up to twice as many."""
+_EDGE_PART = 32
+"""Part of the longer side over which the edge of a picture is blurred."""
 _SHORTEST_SIDE, _LONGEST_SIDE = 100, 32_766
 """Pixels: a narrower page holds no lines, and OpenCV transforms no longer one."""
 
@@ -51,18 +53,19 @@ class PageTransform:
         return ", ".join(done)
 
     def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-        """Return the upright page of a picture, RGB or grey. What lies outside of the picture is as its edge is."""
+        """Return the upright page of a picture, RGB or grey. What lies outside of the picture is its edge, blurred."""
         import cv2
         import numpy as np
 
         if not self.skew and not self.paper:
             return np.ascontiguousarray(np.rot90(pixels, self.turns))
-        edge = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-        fill = np.atleast_1d(np.median(edge, axis=0)).tolist()
+        # One colour around an unevenly lit page would be an edge, and noise at its edge would be drawn out to lines.
+        side = max(3, max(pixels.shape) // _EDGE_PART)
+        around = cv2.blur(pixels, (side, side), borderType=cv2.BORDER_REPLICATE)
+        size = self.width, self.height
+        page = cv2.warpPerspective(around, self._array, size, borderMode=cv2.BORDER_REPLICATE)
         return np.asarray(
-            cv2.warpPerspective(
-                pixels, self._array, (self.width, self.height), flags=cv2.INTER_CUBIC, borderValue=fill
-            ),
+            cv2.warpPerspective(pixels, self._array, size, page, borderMode=cv2.BORDER_TRANSPARENT),
             np.uint8,
         )
 
