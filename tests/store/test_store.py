@@ -85,11 +85,13 @@ def test_whoever_makes_a_table_and_whoever_reads_it_agree_on_a_flipped_bit(tmp_p
     sound = 0
     for at in range(len(whole) // 3, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        with suppress(DamagedTable):
+        try:
             found = store.find("ocr_results", "shard_00")
-            assert found is not None
-            assert found[1] == store.metadata("ocr_results", "shard_00") == store.footer("ocr_results", "shard_00")[1]
-            sound += 1
+        except DamagedTable:
+            continue
+        assert found is not None
+        assert found[1] == store.metadata("ocr_results", "shard_00") == store.footer("ocr_results", "shard_00")[1]
+        sound += 1
     assert sound
 
 
