@@ -102,7 +102,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
     typical_seconds: ClassVar[float] = 0.7
-    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.grounded.whole_page_reader")
+    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.deepseek_layout.reader")
     limits: ClassVar[tuple[str, ...]] = (
         "DeepSeek-OCR was trained on Chinese and English: on MDPBench its Korean pages score 28, GLM-OCR's 61.",
         "A page is seen at 1024 pixels and in at most six tiles of 640, A4 at about 155 dpi.",

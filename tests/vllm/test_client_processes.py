@@ -8,17 +8,23 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from resources.deepseek_layout.detector import DeepSeekOcrLayout
+from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
 from resources.errors import EngineError
+from resources.figures.chat.noter import ChatNoter
+from resources.figures.deepseek.noter import DeepSeekNoter
 from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.messages import WarmUp
 from resources.vllm.client.worker_pool import WorkerPool, boot_process
+from resources.vllm.served_engine import ServedEngine
 from resources.vllm.server import VLLMServer
 from tests.support.installed import needs
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
@@ -47,6 +53,13 @@ def until(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.01)
     return value
+
+
+@pytest.mark.parametrize("engine", [DeepSeekOcrLayout, GlmOcrRecognizer, Qwen3VLEmbedder, ChatNoter, DeepSeekNoter])
+def test_what_a_client_process_imports_while_it_waits_is_there(engine: type[ServedEngine]):
+    """One that is not would be imported with the first page instead."""
+    own = [name for name in engine.worker_modules if name.startswith("resources.")]
+    assert [name for name in own if find_spec(name) is None] == []
 
 
 def test_a_recognizer_s_client_process_is_light(tmp_path: Path) -> None:
